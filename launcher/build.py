@@ -1,0 +1,188 @@
+"""Plan -> Session: everything that one update needs, built once."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from launcher.batches import Cutter, UpdateSampler
+from launcher.collate import Collator
+from launcher.cutter import CostModel, Limits
+from launcher.data import Examples
+from launcher.errors import DataError, RecipeError
+from launcher.model_parts import frozen_modules
+from launcher.padding import Padding
+from launcher.plan import Plan
+from launcher.processes import check_wrapped
+from launcher.recipe import Training
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+    from torch import nn
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+# What starting one micro-batch costs, in tokens' worth of its work.
+OVERHEAD_TOKENS = {"cpu": 32.0, "cuda": 1024.0}
+
+
+@dataclass
+class Session:
+    """What the loop works on; `model` is the wrapped one, `examples` those that it trains on."""
+
+    plan: Plan
+    accelerator: Accelerator
+    model: nn.Module
+    optimizer: Optimizer
+    schedule: LRScheduler | None
+    collator: Collator
+    examples: Examples
+    sampler: UpdateSampler
+    cutter: Cutter
+    validation: tuple[Examples, Cutter] | None
+    labels: tuple[str, ...]
+    frozen: list[nn.Module]
+    total_updates: int
+
+    def set_train_mode(self) -> None:
+        """Training mode, less the modules that are frozen as a whole."""
+        self.model.train()
+        for module in self.frozen:
+            module.eval()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What was loaded: a model that the strategies have changed, its tokenizer, and the tokenised data."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    labels: tuple[str, ...]
+    train: Examples
+    held: Examples | None
+    length_limit: int | None
+
+
+def change_model(plan: Plan, model: PreTrainedModel) -> list[str]:
+    """All strategies act on the model, in their order; returns what they have to say."""
+    return [f"{strategy.key}: {note}" for strategy in plan.strategies for note in strategy.change_model(model)]
+
+
+def build_session(plan: Plan, accelerator: Accelerator, parts: Parts) -> Session:
+    """LaunchError, DataError and RecipeError come before any update."""
+    from accelerate.utils import set_seed
+
+    training, model = plan.recipe.training, parts.model
+    sampler = UpdateSampler(len(parts.train), training.batch_size, training.seed)
+    total = training.updates or math.ceil(training.epochs * sampler.updates_per_epoch)  # type: ignore[operator]
+    padding = make_padding(plan, [some.lengths.used for some in (parts.train, parts.held) if some], parts.length_limit)
+    cutter = make_cutter(plan, accelerator, parts.train.lengths.used, padding, model.config)
+    validation = None
+    if parts.held is not None:
+        validation = parts.held, evaluation_cutter(cutter, parts.held.lengths.used, training.batch_size)
+    frozen = frozen_modules(model)
+    model.to(accelerator.device)
+    optimizer = make_optimizer(plan, model)
+    schedule = make_schedule(training, optimizer, total) if plan.settings.scheduled else None
+    wrapped, optimizer = accelerator.prepare(model, optimizer)
+    check_wrapped(wrapped, accelerator)
+    # From here on each process drops out other units of its own examples.
+    set_seed(training.seed, device_specific=True)
+    return Session(
+        plan=plan,
+        accelerator=accelerator,
+        model=wrapped,
+        optimizer=optimizer,
+        schedule=schedule,
+        collator=Collator(parts.tokenizer, plan.recipe.task, accelerator.device),
+        examples=parts.train,
+        sampler=sampler,
+        cutter=cutter,
+        validation=validation,
+        labels=parts.labels,
+        frozen=frozen,
+        total_updates=total,
+    )
+
+
+def make_padding(plan: Plan, lengths: list[np.ndarray], limit: int | None) -> Padding:
+    """Fixed padding goes to the longest text that there is, after the cut."""
+    longest = max(int(some.max()) for some in lengths)
+    fixed = longest if plan.settings.padding == "fixed" else None
+    return Padding(fixed, plan.settings.pad_to_multiple_of, limit)
+
+
+def make_cutter(
+    plan: Plan, accelerator: Accelerator, lengths: np.ndarray, padding: Padding, config: PretrainedConfig
+) -> Cutter:
+    """DataError where a text is longer than a whole micro-batch may be."""
+    cutter = Cutter(
+        lengths,
+        padding,
+        plan.limits,
+        cost_model(accelerator.device.type, config),
+        plan.settings.sorted_by_length,
+        accelerator.num_processes,
+        accelerator.process_index,
+    )
+    longest = cutter.too_long()
+    if longest is not None:
+        limit = plan.limits.tokens
+        advice = "raise strategies.gradient_accumulation.tokens or cut with strategies.max_length.tokens"
+        raise DataError("micro-batches", [f"the longest text takes {longest} tokens, a micro-batch {limit}; {advice}"])
+    return cutter
+
+
+def evaluation_cutter(cutter: Cutter, lengths: np.ndarray, batch_size: int) -> Cutter:
+    """As in training, with no more tokens at once than training's largest micro-batch, and that without gradients."""
+    worst = cutter.worst(batch_size).examples
+    longest = int(cutter.padding.padded(lengths).max())
+    tokens = max(len(worst) * cutter.padded_length(worst), longest)
+    return replace(cutter, lengths=lengths, limits=Limits(cutter.limits.examples, tokens))
+
+
+def cost_model(device: str, config: PretrainedConfig) -> CostModel:
+    """Per token a layer multiplies 12 h^2 weights and 2 L h scores: L / (6 h) on top (Kaplan et al., 2020)."""
+    hidden = getattr(config, "hidden_size", None) or 768
+    return CostModel(OVERHEAD_TOKENS.get(device, OVERHEAD_TOKENS["cuda"]), 1 / (6 * hidden))
+
+
+def make_optimizer(plan: Plan, model: PreTrainedModel) -> Optimizer:
+    """Of what is trained; weight decay on matrices only, not on biases and norms."""
+    training, settings = plan.recipe.training, plan.settings
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": training.weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    options: dict[str, Any] = {"lr": training.learning_rate} | settings.optimizer_options
+    return _imported(settings.optimizer)([group for group in groups if group["params"]], **options)  # type: ignore[no-any-return]
+
+
+def make_schedule(training: Training, optimizer: Optimizer, total: int) -> LRScheduler:
+    """transformers' schedule over all updates; RecipeError where its options do not fit it."""
+    from transformers import get_scheduler
+
+    warmup = training.warmup * total if training.warmup < 1 else training.warmup
+    try:
+        schedule: LRScheduler = get_scheduler(
+            training.schedule,
+            optimizer,
+            num_warmup_steps=round(warmup),
+            num_training_steps=total,
+            scheduler_specific_kwargs=dict(training.schedule_options),
+        )
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"training.schedule {training.schedule}", [f"training.schedule_options: {error}"]) from None
+    return schedule
+
+
+def _imported(dotted: str) -> Callable[..., Any]:
+    module, _, name = dotted.partition(":")
+    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]

@@ -1,0 +1,107 @@
+"""The commands. Only this file and the report print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from launcher.check import check as check_recipe
+from launcher.errors import LauncherError
+from launcher.machine import started_processes, started_rank
+
+app = typer.Typer(
+    name="launcher",
+    help="Say what to train and how big your card is; the launcher works out the rest.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file", show_default=False)]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Such as training.epochs=2", show_default=False)
+]
+Processes = Annotated[int | None, typer.Option(min=1, help="Train on so many processes", show_default=False)]
+
+
+@app.command()
+def check(recipe: RecipeFile, overrides: Overrides = None, processes: Processes = None) -> None:
+    """Find everything that is wrong with a recipe."""
+    job = check_recipe(recipe, overrides or (), processes=processes or 1)
+    print(f"{recipe}: no problem found; {job.recipe.name} can run")
+
+
+@app.command()
+def run(recipe: RecipeFile, overrides: Overrides = None, processes: Processes = None) -> None:
+    """Train: on every GPU that is here, or on as many processes as you say."""
+    from launcher.start import default_processes, start_processes
+
+    wanted = processes or default_processes()
+    job = check_recipe(recipe, overrides or (), processes=wanted)
+    if wanted > 1:
+        raise typer.Exit(start_processes(recipe, overrides or [], wanted))
+    from launcher.pipeline import run as run_job
+
+    run_job(job)
+
+
+@app.command()
+def strategies() -> None:
+    """All strategies: what each does, what it costs, what it excludes."""
+    from launcher.screen import Screen
+    from launcher.strategies import ALL
+
+    rows = [[cls.key, cls.cost, cls.summary, ", ".join(cls.conflicts) or "-"] for cls in ALL]
+    Screen(main=True).table("Strategies", ["key", "cost", "what it does", "excludes"], rows)
+
+
+@app.command()
+def schema() -> None:
+    """The recipe's JSON schema, which editors use to complete and check recipes."""
+    from launcher.recipe import Recipe
+
+    print(json.dumps(Recipe.model_json_schema(), indent=2, ensure_ascii=False))
+
+
+def worker(arguments: list[str]) -> int:
+    """One process that `accelerate launch` started: `RECIPE [KEY=VALUE]...`; returns the exit code."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: accelerate launch launcher/run.py RECIPE [KEY=VALUE]...")
+        return 0 if arguments else 2
+    try:
+        job = check_recipe(Path(arguments[0]), arguments[1:], processes=started_processes())
+        from launcher.pipeline import run as run_job
+
+        run_job(job)
+    except LauncherError as error:
+        return tell(error)
+    except KeyboardInterrupt:
+        return interrupted()
+    return 0
+
+
+def tell(error: LauncherError) -> int:
+    """Prints the error once, however many processes met it; returns its exit code."""
+    if started_rank() == 0:
+        print(error, file=sys.stderr)
+    return error.exit_code
+
+
+def interrupted() -> int:
+    """128 + SIGINT, as shells count."""
+    if started_rank() == 0:
+        print("stopped by Ctrl-C; what the run folder holds stays", file=sys.stderr)
+    return 130
+
+
+def main() -> None:
+    """The console command."""
+    try:
+        app(standalone_mode=True)
+    except LauncherError as error:
+        sys.exit(tell(error))
+    except KeyboardInterrupt:
+        sys.exit(interrupted())

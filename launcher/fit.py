@@ -1,0 +1,86 @@
+"""All updates of a run, with the evaluations between them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+
+from launcher.batches import Update
+from launcher.build import Session
+from launcher.evaluate import evaluate
+from launcher.export import save_model
+from launcher.run_state import Run
+from launcher.train import UpdateResult, rehearse, train_update
+
+log = logging.getLogger(__name__)
+
+
+def fit(session: Session, run: Run) -> None:
+    """Ends with the weights to keep in RUN/model."""
+    session.set_train_mode()
+    total = session.total_updates
+    with run.screen.bar("training", total) as bar:
+        for number, indices in enumerate(session.sampler.updates(0, total), start=1):
+            start = time.perf_counter()
+            update = session.cutter.cut(indices)
+            result = train_update(session, update)
+            facts = _record(session, run, number, update, result, time.perf_counter() - start)
+            bar.advance(facts)
+            if number == 1:
+                rehearse(session)
+            if session.validation is not None and _is_due(session, number):
+                _evaluate(session, run, number)
+    if session.plan.recipe.training.keep_best is None:
+        with run.phase("save"):
+            save_model(session, run.folder / "model", run.evaluation, total)
+            run.kept_update = total
+
+
+def _is_due(session: Session, number: int) -> bool:
+    every = session.plan.recipe.training.evaluate_every or session.sampler.updates_per_epoch
+    return number % every == 0 or number == session.total_updates
+
+
+def _record(session: Session, run: Run, number: int, update: Update, result: UpdateResult, seconds: float) -> str:
+    """Returns the facts for the bar."""
+    if not math.isfinite(result.loss) and not result.skipped:
+        log.warning("update %d: the loss is %s", number, result.loss)
+    real = [micro_batch.examples for micro_batch in update.micro_batches if micro_batch.weight]
+    used = sum(int(session.examples.lengths.used[examples].sum()) for examples in real)
+    padded = sum(len(examples) * session.cutter.padded_length(examples) for examples in real)
+    run.add(updates=1, examples=update.examples, used_tokens=used, padded_tokens=padded, seconds=seconds)
+    processes = session.accelerator.num_processes
+    run.record(
+        kind="update",
+        update=number,
+        epoch=round(number / session.sampler.updates_per_epoch, 4),
+        loss=result.loss,
+        learning_rate=result.learning_rate,
+        gradient_norm=result.gradient_norm,
+        skipped=result.skipped,
+        micro_batches=len(update.micro_batches),
+        seconds=seconds,
+        examples_per_second=update.examples / seconds,
+        tokens_per_second=used * processes / seconds,
+        padding_share=1 - used / padded if padded else 0.0,
+        peak_memory=run.meter.now(),
+    )
+    return f"loss {result.loss:.4f}  {update.examples / seconds:.1f} examples/s"
+
+
+def _evaluate(session: Session, run: Run, number: int) -> None:
+    """Measures; where the recipe keeps the best weights and these are, saves them."""
+    with run.phase("evaluate"):
+        evaluation = evaluate(session)
+    run.record(kind="evaluation", update=number, **evaluation.metrics)
+    log.info("update %d: %s", number, ", ".join(f"{name} {value:.4f}" for name, value in evaluation.metrics.items()))
+    metric = session.plan.recipe.training.keep_best
+    if metric is None:
+        run.evaluation = evaluation
+        return
+    sign = 1 if session.plan.recipe.task.metric_names()[metric] == "max" else -1
+    if run.evaluation is None or sign * evaluation.metrics[metric] > sign * run.evaluation.metrics[metric]:
+        run.evaluation, run.kept_update = evaluation, number
+        with run.phase("save"):
+            save_model(session, run.folder / "model", evaluation, number)

@@ -1,0 +1,27 @@
+"""What is asked, of which model, on which machine: all that a strategy needs to judge itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from launcher.machine import Machine, look
+from launcher.model_source import ModelFacts
+
+if TYPE_CHECKING:
+    from launcher.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Job:
+    """`model` is None for a model that is still on a hub; `processes` train together."""
+
+    recipe: Recipe
+    model: ModelFacts | None
+    processes: int
+
+    @cached_property
+    def machine(self) -> Machine:
+        """Looked at when first asked: it takes a torch import, which most recipes do without."""
+        return look()

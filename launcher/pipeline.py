@@ -1,0 +1,117 @@
+"""The straight line: check -> plan -> build -> train -> report; each result is the next one's argument."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accelerate.utils import broadcast_object_list, set_seed
+
+from launcher.build import Parts, build_session, change_model
+from launcher.data import Examples, RawData, read_data, tokenise
+from launcher.fit import fit
+from launcher.job import Job
+from launcher.meter import MemoryMeter
+from launcher.model import apply_labels, length_limit, load_config, load_model, load_tokenizer
+from launcher.plan import Plan, make_plan
+from launcher.processes import start_accelerator
+from launcher.records import new_run_folder, versions, write_json
+from launcher.run_state import Run
+from launcher.screen import Screen
+from launcher.summary import report
+from launcher.units import count, format_seconds
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+    from transformers import PreTrainedTokenizerBase
+
+log = logging.getLogger(__name__)
+
+
+def run(job: Job) -> Path:
+    """From a checked recipe to a trained model; returns the run folder. Every process calls it."""
+    plan = make_plan(job)
+    accelerator = start_accelerator(plan.settings.precision)
+    screen = Screen(main=accelerator.is_main_process)
+    screen.show_logs()
+    _quiet_libraries()
+    for reason in plan.reasons:
+        log.info("%s", reason)
+    state = Run(_start_folder(plan, accelerator), screen, MemoryMeter(accelerator.device))
+    with state.phase("load"):
+        session = build_session(plan, accelerator, load_parts(plan))
+    with state.phase("train"):
+        fit(session, state)
+    report(session, state)
+    # Without the barrier a process may abort after a correct run while others still talk to it.
+    accelerator.wait_for_everyone()
+    accelerator.end_training()
+    return state.folder
+
+
+def load_parts(plan: Plan) -> Parts:
+    """Data, tokenizer and model, the model changed by the strategies; says what happened to the data."""
+    recipe = plan.recipe
+    raw = read_data(recipe)
+    held = 0 if raw.validation is None else len(raw.validation.values)
+    log.info("data: %s to train on, %s to validate", count(len(raw.train.values), "example"), f"{held:,}")
+    for note in raw.notes:
+        log.warning("data: %s", note)
+    config = load_config(recipe)
+    tokenizer = load_tokenizer(recipe, config)
+    labels = apply_labels(config, recipe.task, raw.labels)
+    limit = length_limit(config, tokenizer)
+    train, validation = _tokenise(plan, raw, labels, tokenizer, limit)
+    set_seed(recipe.training.seed)  # new weights are the same on every process and in every run
+    model = load_model(recipe, config)
+    for note in change_model(plan, model):
+        log.info("%s", note)
+    return Parts(model, tokenizer, labels, train, validation, limit)
+
+
+def _tokenise(
+    plan: Plan, raw: RawData, labels: tuple[str, ...], tokenizer: PreTrainedTokenizerBase, limit: int | None
+) -> tuple[Examples, Examples | None]:
+    start = time.perf_counter()
+    wanted = plan.settings.max_length
+    bounds = [bound for bound in (wanted, limit) if bound is not None]
+    cut = min(bounds) if bounds else None
+    task = plan.recipe.task
+    train = tokenise(raw.train, task, labels, tokenizer, cut)
+    held = tokenise(raw.validation, task, labels, tokenizer, cut) if raw.validation is not None else None
+    seconds = time.perf_counter() - start
+    if plan.settings.fast_tokenizer and not tokenizer.is_fast:
+        speed = (len(train) + (len(held) if held else 0)) / seconds
+        log.warning("fast_tokenizer: this model has only a slow one: %s, %.0f texts/s", format_seconds(seconds), speed)
+    for strategy in plan.strategies:
+        for note in strategy.notes_on_lengths(train.lengths):
+            log.info("%s: %s", strategy.key, note)
+    longer = int((train.lengths.full > train.lengths.used).sum())
+    if longer and wanted is None:
+        log.warning("%s cut to the %d tokens that the model can read", count(longer, "text"), limit)
+    return train, held
+
+
+def _start_folder(plan: Plan, accelerator: Accelerator) -> Path:
+    """Made by the main process, known to all, with what is decided so far in it."""
+    place: list[Path | None] = [None]
+    if accelerator.is_main_process:
+        folder = new_run_folder(Path(plan.recipe.output.folder), plan.recipe.name)
+        write_json(folder / "recipe.json", plan.recipe.model_dump(mode="json"))
+        write_json(folder / "plan.json", plan.as_json())
+        write_json(folder / "versions.json", versions())
+        place = [folder]
+    if accelerator.num_processes > 1:
+        broadcast_object_list(place)
+    assert place[0] is not None
+    return place[0]
+
+
+def _quiet_libraries() -> None:
+    """Their bars and load reports; what matters of it the launcher says itself."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]

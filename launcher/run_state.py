@@ -1,0 +1,53 @@
+"""A run under way: its folder, its clock and memory meter, and what it has recorded so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from launcher.meter import MemoryMeter
+from launcher.records import append_line
+from launcher.screen import Screen
+from launcher.tasks.base import Evaluation
+
+
+@dataclass
+class Run:
+    """On every process; only the main one writes. `evaluation` belongs to the weights that are kept."""
+
+    folder: Path
+    screen: Screen
+    meter: MemoryMeter
+    seconds: dict[str, float] = field(default_factory=dict)
+    totals: dict[str, float] = field(default_factory=dict)
+    evaluation: Evaluation | None = None
+    kept_update: int = 0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time and peak memory of what runs inside; an inner phase does not count for the outer one."""
+        outer = self.meter.phase
+        self.meter.enter(name)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            elapsed = time.perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + elapsed
+            if outer:
+                self.seconds[outer] = self.seconds.get(outer, 0.0) - elapsed
+            self.meter.enter(outer)
+
+    def add(self, **amounts: float) -> None:
+        """Adds to the totals that the summary divides."""
+        for name, amount in amounts.items():
+            self.totals[name] = self.totals.get(name, 0.0) + amount
+
+    def record(self, **facts: Any) -> None:
+        """One line of metrics.jsonl."""
+        if self.screen.main:
+            append_line(self.folder / "metrics.jsonl", facts)

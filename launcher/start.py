@@ -1,0 +1,35 @@
+"""Starting several processes through Accelerate's own launch command, with its failures told as exit codes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from launcher.machine import look
+
+
+def default_processes() -> int:
+    """One per GPU that torch sees; one without GPUs, or where a launcher has started this process already."""
+    return max(1, look().devices)
+
+
+def start_processes(recipe: Path, overrides: list[str], processes: int) -> int:
+    """Runs launcher/run.py on `processes` of this machine's devices; returns the exit code of the first that failed."""
+    from accelerate.commands.launch import launch_command, launch_command_parser
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    script = str(Path(__file__).with_name("run.py"))
+    options = ["--multi_gpu", "--num_processes", str(processes), "--num_machines", "1", "--main_process_port", "0"]
+    options += ["--mixed_precision", "no", "--dynamo_backend", "no"]
+    if look().device == "cpu":
+        # With this and a GPU launcher Accelerate joins CPU processes by gloo; its own CPU launcher starts only one.
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+    arguments = launch_command_parser().parse_args([*options, script, str(recipe), *overrides])
+    try:
+        launch_command(arguments)
+    except subprocess.CalledProcessError as error:
+        return int(error.returncode)
+    except ChildFailedError as error:
+        return int(error.get_first_failure()[1].exitcode)
+    return 0

@@ -1,0 +1,29 @@
+"""All strategies, in the order in which they are shown and applied to the model."""
+
+from launcher.strategies.adafactor import Adafactor
+from launcher.strategies.base import Cost, Problem, Strategy
+from launcher.strategies.dynamic_padding import DynamicPadding
+from launcher.strategies.eight_bit_optimizer import EightBitOptimizer
+from launcher.strategies.fast_tokenizer import FastTokenizer
+from launcher.strategies.freezing import Freezing
+from launcher.strategies.gradient_accumulation import GradientAccumulation
+from launcher.strategies.gradient_checkpointing import GradientCheckpointing
+from launcher.strategies.max_length import MaxLength
+from launcher.strategies.mixed_precision import MixedPrecision
+from launcher.strategies.uniform_dynamic_padding import UniformDynamicPadding
+
+# Freezing stands before checkpointing, which leaves frozen layers alone.
+ALL: tuple[type[Strategy], ...] = (
+    GradientAccumulation,
+    Freezing,
+    MixedPrecision,
+    EightBitOptimizer,
+    GradientCheckpointing,
+    Adafactor,
+    FastTokenizer,
+    DynamicPadding,
+    UniformDynamicPadding,
+    MaxLength,
+)
+
+__all__ = ["ALL", "Cost", "Problem", "Strategy"]

@@ -1,0 +1,48 @@
+"""8-bit optimizer: AdamW states in 8 bits instead of 32, by bitsandbytes."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from launcher.strategies.base import Cost, Strategy
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from launcher.job import Job
+    from launcher.settings import Settings
+
+
+class EightBitOptimizer(Strategy):
+    """Embeddings keep 32-bit states: their gradients are sparse and uneven (Dettmers et al., 2022, section 2.3)."""
+
+    key: ClassVar[str] = "eight_bit_optimizer"
+    cost: ClassVar[Cost] = "changes_training"
+    summary: ClassVar[str] = "AdamW with 8-bit states"
+    conflicts: ClassVar[dict[str, str]] = {"adafactor": "both choose the optimizer"}
+
+    paged: bool = Field(default=False, description="Let states move to host memory when the card is full (CUDA)")
+
+    def notes(self, job: Job) -> list[str]:
+        if self.paged and job.machine.device == "cpu":
+            return ["paged has no effect: there is no card to page from"]
+        return []
+
+    def configure(self, settings: Settings) -> None:
+        settings.optimizer = "bitsandbytes.optim:" + ("PagedAdamW8bit" if self.paged else "AdamW8bit")
+        settings.optimizer_options = {}
+
+    def change_model(self, model: PreTrainedModel) -> list[str]:
+        from bitsandbytes.optim.optimizer import GlobalOptimManager
+        from torch import nn
+
+        manager = GlobalOptimManager.get_instance()  # type: ignore[no-untyped-call]
+        tables = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
+        for weight in tables:
+            manager.override_config(weight, "optim_bits", 32)
+            # The manager is global and keyed by id(), which Python gives to another tensor once this one is gone.
+            weakref.finalize(weight, manager.pid2config.pop, id(weight), None)
+        return [f"{len(tables)} embedding tables keep 32-bit states"]

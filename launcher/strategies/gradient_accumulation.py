@@ -1,0 +1,51 @@
+"""Gradient accumulation: an update's examples go through in micro-batches, their gradients add up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from launcher.strategies.base import Cost, Problem, Strategy
+
+if TYPE_CHECKING:
+    from launcher.job import Job
+    from launcher.settings import Settings
+
+
+class GradientAccumulation(Strategy):
+    """micro-batch x steps x processes = batch size, whichever of the two the recipe states; or a limit in tokens."""
+
+    key: ClassVar[str] = "gradient_accumulation"
+    cost: ClassVar[Cost] = "slower"
+    summary: ClassVar[str] = "Cut each update into micro-batches that fit"
+
+    steps: int | None = Field(default=None, ge=1, description="Micro-batches that each process runs per update")
+    micro_batch: int | None = Field(default=None, ge=1, description="Most examples in one micro-batch")
+    tokens: int | None = Field(default=None, ge=8, description="Most tokens, padding included, in one micro-batch")
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> Self:
+        if sum(value is not None for value in (self.steps, self.micro_batch, self.tokens)) != 1:
+            raise ValueError("state one of steps, micro_batch and tokens")
+        return self
+
+    def problems(self, job: Job) -> list[Problem]:
+        batch_size, processes = job.recipe.training.batch_size, job.processes
+        field = "steps" if self.steps is not None else "micro_batch"
+        factor = self.steps if self.steps is not None else self.micro_batch
+        if factor is None or batch_size % (factor * processes) == 0:
+            return []
+        product = f"{factor}" if processes == 1 else f"{factor} x {processes} processes"
+        return [Problem(field, f"{product} does not divide training.batch_size {batch_size}")]
+
+    def notes(self, job: Job) -> list[str]:
+        whole = job.recipe.training.batch_size // job.processes
+        if self.steps == 1 or (self.micro_batch is not None and self.micro_batch >= whole):
+            return ["no effect: one micro-batch holds the whole update"]
+        return []
+
+    def configure(self, settings: Settings) -> None:
+        settings.accumulation_steps = self.steps
+        settings.micro_batch_examples = self.micro_batch
+        settings.micro_batch_tokens = self.tokens

@@ -1,0 +1,87 @@
+"""How a run ended: quality beside the best constant answer, memory, time, and how to use the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from launcher.build import Session
+from launcher.records import write_json
+from launcher.run_state import Run
+from launcher.tasks.base import Evaluation
+from launcher.units import format_bytes, format_seconds, share
+
+MOST_CLASSES_SHOWN = 20
+
+
+def report(session: Session, run: Run) -> None:
+    """Writes results.json and shows the same to the person."""
+    results = collect(session, run)
+    if session.accelerator.is_main_process:
+        write_json(run.folder / "results.json", results)
+    _show(session, run, results)
+
+
+def collect(session: Session, run: Run) -> dict[str, Any]:
+    """Plain data; bytes and seconds. Throughput counts updates only, not loading or evaluation."""
+    totals = run.totals
+    memory = session.plan.recipe.memory
+    peak = max(max(sizes.values()) for sizes in run.meter.peaks.values())
+    results: dict[str, Any] = {
+        "updates": session.total_updates,
+        "kept_update": run.kept_update,
+        "seconds": run.seconds,
+        "examples_per_second": totals["examples"] / totals["seconds"],
+        "padding_share": 1 - totals["used_tokens"] / totals["padded_tokens"],
+        "peak_memory": run.meter.peaks,
+    }
+    if memory.budget is not None:
+        results["budget"] = {"bytes": memory.budget, "peak": peak, "kept": peak <= memory.budget}
+    if run.evaluation is not None:
+        results["metrics"] = run.evaluation.metrics
+        results["floor"] = {"answer": run.evaluation.floor_name} | run.evaluation.floor
+        results["per_class"] = run.evaluation.per_class
+        results["better_than_floor"] = is_better_than_floor(session, run.evaluation)
+    return results
+
+
+def is_better_than_floor(session: Session, evaluation: Evaluation) -> bool:
+    """By the task's first metric after the loss: accuracy, or squared error."""
+    name, direction = list(session.plan.recipe.task.metric_names().items())[1]
+    value, floor = evaluation.metrics[name], evaluation.floor[name]
+    return value > floor if direction == "max" else value < floor
+
+
+def _show(session: Session, run: Run, results: dict[str, Any]) -> None:
+    screen = run.screen
+    if run.evaluation is not None:
+        _show_quality(run, run.evaluation, results["better_than_floor"])
+    phases = [
+        [phase, format_seconds(run.seconds[phase]), *(format_bytes(size) for size in sizes.values())]
+        for phase, sizes in run.meter.peaks.items()
+    ]
+    kinds = list(next(iter(run.meter.peaks.values())))
+    screen.table("Time and peak memory", ["phase", "time", *kinds], phases)
+    padding = share(results["padding_share"], 1)
+    screen.say(f"{results['examples_per_second']:.1f} examples/s, {padding} of the work was padding")
+    if "budget" in results:
+        budget = results["budget"]
+        verdict = "kept" if budget["kept"] else "EXCEEDED"
+        screen.say(f"budget {format_bytes(budget['bytes'])} {verdict}: the peak was {format_bytes(budget['peak'])}")
+    screen.say(f"model of update {run.kept_update}: {run.folder / 'model'}")
+    usage = session.plan.recipe.task.usage(str(run.folder / "model"))
+    screen.say(f'use it: python -c "from transformers import pipeline; print({usage})"')
+
+
+def _show_quality(run: Run, evaluation: Evaluation, better: bool) -> None:
+    rows = [[name, f"{value:.4f}", f"{evaluation.floor[name]:.4f}"] for name, value in evaluation.metrics.items()]
+    run.screen.table("Validation", ["metric", "model", evaluation.floor_name], rows)
+    classes = list(evaluation.per_class.items())
+    if classes:
+        names = list(classes[0][1])
+        rows = [
+            [name, *(f"{v:.3f}" if isinstance(v, float) else f"{v:,}" for v in scores.values())]
+            for name, scores in classes
+        ]
+        run.screen.table("Per class", ["class", *names], rows[:MOST_CLASSES_SHOWN])
+    if not better:
+        run.screen.say(f"NO BETTER than {evaluation.floor_name}: this model has learned nothing that counts")
