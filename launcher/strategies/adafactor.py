@@ -24,6 +24,7 @@ class Adafactor(Strategy):
     key: ClassVar[str] = "adafactor"
     cost: ClassVar[Cost] = "changes_training"
     summary: ClassVar[str] = "Adafactor instead of AdamW"
+    example: ClassVar[dict[str, object]] = {"preset": "external_rate"}
     conflicts: ClassVar[dict[str, str]] = {"eight_bit_optimizer": "both choose the optimizer"}
 
     preset: Literal["external_rate", "own_rate"] = Field(

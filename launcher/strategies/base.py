@@ -31,6 +31,8 @@ class Strategy(BaseModel):
     key: ClassVar[str]
     cost: ClassVar[Cost]
     summary: ClassVar[str]
+    # Fields as a recipe may state them: for the documentation, and what the contract tests train with.
+    example: ClassVar[dict[str, object]]
     # Other strategy's key -> why the two exclude each other; stands in both.
     conflicts: ClassVar[dict[str, str]] = {}
 

@@ -19,6 +19,7 @@ class DynamicPadding(Strategy):
     key: ClassVar[str] = "dynamic_padding"
     cost: ClassVar[Cost] = "free"
     summary: ClassVar[str] = "Pad to the longest of the micro-batch"
+    example: ClassVar[dict[str, object]] = {"multiple_of": 8}
     conflicts: ClassVar[dict[str, str]] = {"uniform_dynamic_padding": "it pads dynamically already"}
 
     multiple_of: int = Field(default=1, ge=1, le=512, description="Round padded lengths up; 8 suits tensor cores")

@@ -22,6 +22,7 @@ class EightBitOptimizer(Strategy):
     key: ClassVar[str] = "eight_bit_optimizer"
     cost: ClassVar[Cost] = "changes_training"
     summary: ClassVar[str] = "AdamW with 8-bit states"
+    example: ClassVar[dict[str, object]] = {"paged": False}
     conflicts: ClassVar[dict[str, str]] = {"adafactor": "both choose the optimizer"}
 
     paged: bool = Field(default=False, description="Let states move to host memory when the card is full (CUDA)")

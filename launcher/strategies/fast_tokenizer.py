@@ -17,6 +17,7 @@ class FastTokenizer(Strategy):
     key: ClassVar[str] = "fast_tokenizer"
     cost: ClassVar[Cost] = "free"
     summary: ClassVar[str] = "Ask for the Rust tokenizer, say what a slow one costs"
+    example: ClassVar[dict[str, object]] = {}
 
     def configure(self, settings: Settings) -> None:
         settings.fast_tokenizer = True

@@ -25,6 +25,7 @@ class Freezing(Strategy):
     key: ClassVar[str] = "freezing"
     cost: ClassVar[Cost] = "changes_training"
     summary: ClassVar[str] = "Leave some parameters as they are"
+    example: ClassVar[dict[str, object]] = {"embeddings": True, "first_layers": 1}
 
     embeddings: bool = Field(default=False, description="Freeze the embeddings")
     first_layers: int = Field(default=0, ge=0, description="Freeze so many layers, counted from the input")

@@ -19,6 +19,7 @@ class GradientAccumulation(Strategy):
     key: ClassVar[str] = "gradient_accumulation"
     cost: ClassVar[Cost] = "slower"
     summary: ClassVar[str] = "Cut each update into micro-batches that fit"
+    example: ClassVar[dict[str, object]] = {"micro_batch": 2}
 
     steps: int | None = Field(default=None, ge=1, description="Micro-batches that each process runs per update")
     micro_batch: int | None = Field(default=None, ge=1, description="Most examples in one micro-batch")

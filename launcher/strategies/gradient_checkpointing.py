@@ -21,6 +21,7 @@ class GradientCheckpointing(Strategy):
     key: ClassVar[str] = "gradient_checkpointing"
     cost: ClassVar[Cost] = "slower"
     summary: ClassVar[str] = "Recompute activations instead of keeping them"
+    example: ClassVar[dict[str, object]] = {"every_n_layers": 1}
 
     every_n_layers: int = Field(default=1, ge=1, description="Checkpoint every n-th layer; 1 is all of them")
 

@@ -20,6 +20,7 @@ class MaxLength(Strategy):
     key: ClassVar[str] = "max_length"
     cost: ClassVar[Cost] = "changes_training"
     summary: ClassVar[str] = "Cut long texts"
+    example: ClassVar[dict[str, object]] = {"tokens": 128}
 
     tokens: int = Field(ge=8, description="Longest input, in tokens; longer ones are cut")
 

@@ -20,6 +20,7 @@ class MixedPrecision(Strategy):
     key: ClassVar[str] = "mixed_precision"
     cost: ClassVar[Cost] = "changes_training"
     summary: ClassVar[str] = "Compute in half precision, keep float32 weights"
+    example: ClassVar[dict[str, object]] = {"precision": "bf16"}
 
     precision: Literal["bf16", "fp16"] = Field(description="bf16 (cards from 2020 on) or fp16 (older cards)")
 

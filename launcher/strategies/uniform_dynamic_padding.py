@@ -20,6 +20,7 @@ class UniformDynamicPadding(Strategy):
     key: ClassVar[str] = "uniform_dynamic_padding"
     cost: ClassVar[Cost] = "free"
     summary: ClassVar[str] = "Sort by length inside each update, cut where it saves most padding"
+    example: ClassVar[dict[str, object]] = {"multiple_of": 8}
     conflicts: ClassVar[dict[str, str]] = {"dynamic_padding": "it pads dynamically already"}
 
     multiple_of: int = Field(default=1, ge=1, le=512, description="Round padded lengths up; 8 suits tensor cores")
