@@ -11,7 +11,10 @@ import typer
 
 from launcher.check import check as check_recipe
 from launcher.errors import LauncherError
+from launcher.job import Job
 from launcher.machine import started_processes, started_rank
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 app = typer.Typer(
     name="launcher",
@@ -41,11 +44,7 @@ def run(recipe: RecipeFile, overrides: Overrides = None, processes: Processes = 
 
     wanted = processes or default_processes()
     job = check_recipe(recipe, overrides or (), processes=wanted)
-    if wanted > 1:
-        raise typer.Exit(start_processes(recipe, overrides or [], wanted))
-    from launcher.pipeline import run as run_job
-
-    run_job(job)
+    raise typer.Exit(start_processes(recipe, overrides or [], wanted) if wanted > 1 else train(job))
 
 
 @app.command()
@@ -72,14 +71,21 @@ def worker(arguments: list[str]) -> int:
         print("usage: accelerate launch launcher/run.py RECIPE [KEY=VALUE]...")
         return 0 if arguments else 2
     try:
-        job = check_recipe(Path(arguments[0]), arguments[1:], processes=started_processes())
+        return train(check_recipe(Path(arguments[0]), arguments[1:], processes=started_processes()))
+    except LauncherError as error:
+        return tell(error)
+
+
+def train(job: Job) -> int:
+    """Trains in this process, which may be one of several; returns the exit code."""
+    try:
         from launcher.pipeline import run as run_job
 
         run_job(job)
-    except LauncherError as error:
-        return tell(error)
     except KeyboardInterrupt:
-        return interrupted()
+        if started_rank() == 0:
+            print("stopped by Ctrl-C; what the run folder holds stays", file=sys.stderr)
+        return INTERRUPTED
     return 0
 
 
@@ -90,18 +96,9 @@ def tell(error: LauncherError) -> int:
     return error.exit_code
 
 
-def interrupted() -> int:
-    """128 + SIGINT, as shells count."""
-    if started_rank() == 0:
-        print("stopped by Ctrl-C; what the run folder holds stays", file=sys.stderr)
-    return 130
-
-
 def main() -> None:
     """The console command."""
     try:
-        app(standalone_mode=True)
+        app()
     except LauncherError as error:
         sys.exit(tell(error))
-    except KeyboardInterrupt:
-        sys.exit(interrupted())

@@ -17,6 +17,7 @@ def default_processes() -> int:
 def start_processes(recipe: Path, overrides: list[str], processes: int) -> int:
     """Runs launcher/run.py on `processes` of this machine's devices; returns the exit code of the first that failed."""
     from accelerate.commands.launch import launch_command, launch_command_parser
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     script = str(Path(__file__).with_name("run.py"))
@@ -32,4 +33,6 @@ def start_processes(recipe: Path, overrides: list[str], processes: int) -> int:
         return int(error.returncode)
     except ChildFailedError as error:
         return int(error.get_first_failure()[1].exitcode)
+    except SignalException as error:
+        return 128 + int(error.sigval)
     return 0
