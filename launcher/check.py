@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from launcher.columns import column_names, missing_columns
+from launcher.columns import column_names, column_problems
 from launcher.data_source import find_data, peek_columns
 from launcher.errors import RecipeError
 from launcher.job import Job
@@ -36,7 +36,8 @@ def check(path: Path, overrides: Sequence[str] = (), *, processes: int = 1) -> J
 def _data_problems(recipe: Recipe) -> Found:
     for role in recipe.data.columns:
         if role not in recipe.task.columns:
-            yield f"data.columns.{role}", f"{recipe.task.type} knows {', '.join(recipe.task.columns)}"
+            known = ", ".join(recipe.task.columns)
+            yield f"data.columns.{role}", f"unknown column; {recipe.task.type} reads {known}"
     places = [("data.train", recipe.data.train)]
     if recipe.data.validation is not None and recipe.data.validation.file is not None:
         places.append(("data.validation.file", recipe.data.validation.file))
@@ -45,7 +46,7 @@ def _data_problems(recipe: Recipe) -> Found:
     try:
         "".encode(recipe.data.encoding)
     except LookupError:
-        yield "data.encoding", f"{recipe.data.encoding!r} is no encoding that Python knows"
+        yield "data.encoding", f"{recipe.data.encoding!r} is no text encoding; write such as utf-8, gb18030, latin-1"
     validation = recipe.data.validation
     if validation is not None and validation.split is not None and _find_kind(recipe) == "file":
         yield "data.validation.split", "a file has no splits; name data.validation.file or share"
@@ -66,13 +67,18 @@ def _source_problems(recipe: Recipe, key: str, place: str) -> Found:
         yield key, str(error)
         return
     present = peek_columns(source, recipe.data.encoding)
-    if present is not None:
-        for problem in missing_columns(column_names(recipe), present):
+    if present is not None and any(mark in name for name in present for mark in ("\ufffd", "\0")):
+        yield "data.encoding", f"{place} is not {recipe.data.encoding}; name its own, such as gb18030, latin-1, utf-16"
+    elif present is not None:
+        for problem in column_problems(column_names(recipe), present, place):
             column, _, text = problem.partition(": ")
             yield column, text
 
 
 def _task_problems(recipe: Recipe) -> Found:
+    for name in recipe.model.config:
+        if name in recipe.task.config_changes(()):
+            yield f"model.config.{name}", "follows from task and data; leave it out"
     metrics = list(recipe.task.metric_names())
     best = recipe.training.keep_best
     if best is not None and best not in metrics:
@@ -91,4 +97,4 @@ def _strategy_problems(job: Job) -> Found:
             yield f"strategies.{strategy.key}" + (f".{field}" if field else ""), text
         for other, reason in strategy.conflicts.items():
             if other in keys and other > strategy.key:
-                yield f"strategies.{strategy.key}", f"excludes {other}: {reason}"
+                yield f"strategies.{strategy.key}", f"excludes {other}: {reason}; keep one of the two"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from launcher.columns import column_names, missing_columns
+from launcher.columns import column_names, column_problems
 from launcher.data_source import DataSource, find_data
 from launcher.errors import DataError
 from launcher.load_table import load_table
@@ -31,9 +31,13 @@ class Table:
     rows: Dataset
     values: list[Any]
     known_labels: tuple[str, ...]
+    source: str
+    # Each row's place in its source, from 1.
+    numbers: np.ndarray
 
     def take(self, indices: np.ndarray) -> Table:
-        return Table(self.rows.select(indices), [self.values[i] for i in indices], self.known_labels)
+        values = [self.values[i] for i in indices]
+        return replace(self, rows=self.rows.select(indices), values=values, numbers=self.numbers[indices])
 
 
 @dataclass(frozen=True)
@@ -114,39 +118,52 @@ def _read_table(recipe: Recipe, source: str, split: str, notes: list[str]) -> Ta
         found = find_data(source, recipe.base)
     except SourceError as error:
         raise DataError(source, [str(error)]) from None
-    return _clean(load_table(found, recipe.data, split, notes), recipe, found, notes)
+    return _clean(load_table(found, recipe.data, split), recipe, found, notes)
 
 
 def _clean(table: Dataset, recipe: Recipe, source: DataSource, notes: list[str]) -> Table:
     """Only the task's columns, only rows that have what it needs."""
     names = column_names(recipe)
-    problems = missing_columns(names, table.column_names)
+    problems = column_problems(names, table.column_names, source.place) or _text_problems(names, table)
     if problems:
         raise DataError(source.place, problems)
     known = getattr(table.features[names["label"]], "names", None)
     keep: list[int] = []
     values: list[Any] = []
     dropped = dict.fromkeys(names, 0)
+    texts = {role: name for role, name in names.items() if role != "label"}
+    replaced = 0
     # One pass over plain values: rows stay in Arrow, only labels are held in Python.
     for index, row in enumerate(table.select_columns(list(dict.fromkeys(names.values())))):
         empty = [role for role, name in names.items() if _is_empty(row[name])]
         for role in empty[:1]:
             dropped[role] += 1
         if not empty:
+            replaced += any("\ufffd" in row[name] for name in texts.values())
             keep.append(index)
             value = row[names["label"]]
             values.append(known[value] if known and isinstance(value, int) and value >= 0 else value)
     total = sum(dropped.values())
+    reasons = ", ".join(f"{number:,} without {names[role]!r}" for role, number in dropped.items() if number)
     if total:
-        reasons = ", ".join(f"{number:,} without {names[role]!r}" for role, number in dropped.items() if number)
         notes.append(f"{count(total, 'row')} of {len(table):,} dropped: {reasons}")
     if not keep:
-        raise DataError(source.place, [f"every row lacks {' or '.join(repr(name) for name in names.values())}"])
-    texts = {role: name for role, name in names.items() if role != "label"}
+        raise DataError(source.place, [f"no row has all that the task needs: {reasons}"])
+    if replaced:
+        notes.append(f"{count(replaced, 'row')} with bytes that are not in their encoding; a mark stands for each")
     rows = table.select_columns(list(texts.values())).select(keep)
-    return Table(
-        rows.rename_columns({name: role for role, name in texts.items() if name != role}), values, tuple(known or ())
-    )
+    renamed = rows.rename_columns({name: role for role, name in texts.items() if name != role})
+    return Table(renamed, values, tuple(known or ()), source.place, np.array(keep) + 1)
+
+
+def _text_problems(names: dict[str, str], table: Dataset) -> list[str]:
+    """A line for each column that should hold texts and does not."""
+    kinds = {role: getattr(table.features[name], "dtype", "lists") for role, name in names.items() if role != "label"}
+    return [
+        f"data.columns.{role}: {names[role]!r} holds {kind}, not texts; name another column"
+        for role, kind in kinds.items()
+        if kind not in ("string", "large_string", "null")
+    ]
 
 
 def _is_empty(value: object) -> bool:
@@ -167,9 +184,9 @@ def _split(recipe: Recipe, table: Table, share: float) -> tuple[Table, Table]:
     size = round(rows * share)
     held = draw(_classes(recipe.task, table), size, recipe.training.seed)
     if not len(held) or len(held) == rows:
-        raise DataError(
-            recipe.data.train, [f"data.validation.share: {share} of {count(rows, 'row')} leaves a side empty"]
-        )
+        problem = f"data.validation.share: {share} of {count(rows, 'row')} leaves a side empty"
+        advice = "a class with one row stays in training; take another share, or more rows"
+        raise DataError(recipe.data.train, [f"{problem}; {advice}"])
     return table.take(np.setdiff1d(np.arange(rows), held)), table.take(held)
 
 
@@ -182,7 +199,10 @@ def _label_names(recipe: Recipe, train: Table, held: Table | None) -> tuple[str,
     unseen = [name for name in both if name not in labels]
     if unseen:
         named = ", ".join(map(repr, unseen[:MOST_ROWS_NAMED]))
-        raise DataError("validation data", [f"labels that no training row has: {named}"])
+        advice = "train on rows with them, or take them out"
+        raise DataError("validation data", [f"labels that no training row has: {named}; {advice}"])
+    if not labels and getattr(recipe.task, "problem", "") == "multi_label":
+        raise DataError(recipe.data.train, ["no row has a label"])
     if getattr(recipe.task, "problem", "") == "single_label" and len(labels) < 2:
         raise DataError(recipe.data.train, [f"every row has the label {labels[0]!r}; a classifier needs two or more"])
     if getattr(recipe.task, "problem", "") == "single_label" and len(labels) > max(20, len(train.values) // 2):
@@ -194,14 +214,14 @@ def _label_names(recipe: Recipe, train: Table, held: Table | None) -> tuple[str,
 def _task_labels(table: Table, task: Task, labels: tuple[str, ...]) -> list[Any]:
     made: list[Any] = []
     problems: list[str] = []
-    for index, value in enumerate(table.values):
+    for number, value in zip(table.numbers, table.values, strict=True):
         try:
             made.append(task.label(value, labels))
         except LabelError as error:
-            problems.append(f"row {index + 1}: {error}")
+            problems.append(f"row {number}: {error}")
     if problems:
         more = len(problems) - MOST_ROWS_NAMED
-        raise DataError("labels", problems[:MOST_ROWS_NAMED] + ([f"... and {more} more"] if more > 0 else []))
+        raise DataError(table.source, problems[:MOST_ROWS_NAMED] + ([f"... and {more} more"] if more > 0 else []))
     return made
 
 

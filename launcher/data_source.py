@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -61,7 +62,10 @@ def _format(source: str, path: Path) -> Format:
 
 
 def peek_columns(source: DataSource, encoding: str) -> list[str] | None:
-    """Names of the columns by the start of the first file; None where that cannot tell (a hub, a broken file)."""
+    """Names of the columns by the start of the first file; None where that cannot tell (a hub, a broken file).
+
+    None of them where its rows are no mappings.
+    """
     if source.format == "hub":
         return None
     if source.format == "text_folders":
@@ -70,18 +74,25 @@ def peek_columns(source: DataSource, encoding: str) -> list[str] | None:
         return _parquet_columns(source.files[0])
     try:
         with source.files[0].open(encoding=encoding, errors="replace", newline="") as lines:
-            return _text_columns(lines.readline() if source.format != "json" else lines.read(), source.format)
+            if source.format in ("csv", "tsv"):
+                return next(csv.reader(_without_mark(lines), delimiter="\t" if source.format == "tsv" else ","), None)
+            return _json_columns(lines.readline() if source.format != "json" else lines.read(), source.format)
     except (OSError, LookupError, ValueError, csv.Error):
         return None
 
 
-def _text_columns(text: str, format: Format) -> list[str] | None:
-    if format in ("csv", "tsv"):
-        header = next(csv.reader([text.lstrip("\ufeff")], delimiter="\t" if format == "tsv" else ","), None)
-        return [name.strip("\r\n") for name in header] if header else None
+def _without_mark(lines: Iterable[str]) -> Iterator[str]:
+    """A quote behind a byte order mark would be no quote."""
+    for number, line in enumerate(lines):
+        yield line if number else line.removeprefix("\ufeff")
+
+
+def _json_columns(text: str, format: Format) -> list[str] | None:
     rows = json.loads(text)
-    first = rows[0] if isinstance(rows, list) and rows else rows
-    return list(first) if isinstance(first, dict) else None
+    if format == "json" and rows == []:
+        return None
+    first = rows[0] if format == "json" and isinstance(rows, list) else rows
+    return list(first) if isinstance(first, dict) else []
 
 
 def _parquet_columns(path: Path) -> list[str] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from launcher.errors import ModelError
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
+
+MOST_LETTERS = 300  # of a library's own message
 
 # Position tables of this family start counting behind the padding's own row: 514 rows hold 512 tokens.
 _OFFSET_POSITIONS = {
@@ -29,18 +33,22 @@ _OFFSET_POSITIONS = {
 
 def load_config(recipe: Recipe) -> PretrainedConfig:
     """The model's config with the recipe's changes."""
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
     config = _load(AutoConfig, recipe)
     unknown = [key for key in recipe.model.config if not hasattr(config, key)]
     if unknown:
-        known = ", ".join(
-            sorted(key for key, value in config.to_dict().items() if isinstance(value, int | float | str))
-        )
-        raise ModelError(
-            recipe.model.source, [f"model.config.{key}: not in this model's config ({known})" for key in unknown]
-        )
-    config.update(recipe.model.config)
+        known = sorted(key for key, value in config.to_dict().items() if isinstance(value, int | float | str))
+        raise ModelError(recipe.model.source, [_unknown_key(key, known) for key in unknown])
+    problems: list[str] = []
+    for key, value in recipe.model.config.items():
+        try:
+            config.update({key: value})
+        except (StrictDataclassError, TypeError, ValueError) as error:
+            problems.append(f"model.config.{key}: {_reason(error)}")
+    if problems:
+        raise ModelError(recipe.model.source, problems)
     return config  # type: ignore[no-any-return]
 
 
@@ -58,6 +66,9 @@ def load_tokenizer(recipe: Recipe, config: PretrainedConfig) -> PreTrainedTokeni
     from transformers import AutoTokenizer
 
     tokenizer: PreTrainedTokenizerBase = _load(AutoTokenizer, recipe)
+    # transformers makes an empty one where a folder has no tokenizer files, and every text becomes [UNK].
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
+        raise ModelError(recipe.model.source, ["its tokenizer knows no words; are the tokenizer's files missing?"])
     if tokenizer.pad_token is None:
         if tokenizer.eos_token is None:
             raise ModelError(recipe.model.source, ["its tokenizer has neither a padding nor an end token"])
@@ -100,14 +111,24 @@ def length_limit(config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -
 
 def _load(auto: Any, recipe: Recipe, **options: Any) -> Any:
     """from_pretrained of any auto class; what goes wrong is told as the model's problem."""
-    _, place = resolve(recipe.model.source, recipe.base)
+    kind, place = resolve(recipe.model.source, recipe.base)
     try:
         return auto.from_pretrained(
             place, revision=recipe.model.revision or "main", trust_remote_code=recipe.model.trust_remote_code, **options
         )
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, RuntimeError ... for a bad model
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ModelError(recipe.model.source, [f"{auto.__name__}: {reason[:500]}"]) from error
+        what = "no such folder here; as a Hub id: " if kind == "hub" else ""
+        raise ModelError(recipe.model.source, [f"{what}{auto.__name__}: {_reason(error)}"]) from error
+
+
+def _unknown_key(key: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=1)
+    advice = f"; did you mean {close[0]}?" if close else f" ({', '.join(known)})"
+    return f"model.config.{key}: not in this model's config{advice}"
+
+
+def _reason(error: Exception) -> str:
+    return textwrap.shorten(str(error), MOST_LETTERS, placeholder=" ...") or type(error).__name__
 
 
 def _report_new_parts(model: PreTrainedModel, info: dict[str, Any], source: str) -> None:

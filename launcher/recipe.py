@@ -39,7 +39,7 @@ Scalar = str | int | float | bool | None
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Model(Section):
@@ -170,10 +170,10 @@ class Recipe(Section):
     """Everything that decides a run. The same recipe gives the same training on any number of processes."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100, description="Names the run's folder")
-    model: Model
-    task: SequenceClassification
-    data: Data
-    training: Training
+    model: Model = Field(description="Which pretrained model")
+    task: SequenceClassification = Field(description="What the model learns to do")
+    data: Data = Field(description="Where the examples lie and what their columns are called")
+    training: Training = Field(description="What is learned from, and how fast")
     strategies: RecipeStrategies = Field(default_factory=RecipeStrategies)
     memory: Memory = Field(default_factory=Memory)
     output: Output = Field(default_factory=Output)

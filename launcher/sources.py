@@ -1,5 +1,6 @@
 """Where a model or data set lies: a path, a place inside an installed package, or a hub id."""
 
+import difflib
 import importlib.util
 import re
 from pathlib import Path
@@ -24,7 +25,14 @@ def resolve(source: str, base: Path) -> tuple[Kind, str]:
         return "path", str(path.resolve())
     if _looks_like_hub_id(source):
         return "hub", source
-    raise SourceError(f"{source!r} is not there (looked in {path.parent})")
+    raise SourceError(f"{source!r} is not there (looked in {path.parent})" + _similar(path))
+
+
+def _similar(path: Path) -> str:
+    """A neighbour whose name is nearly that."""
+    neighbours = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, neighbours, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _looks_like_hub_id(source: str) -> bool:
@@ -36,14 +44,17 @@ def _looks_like_hub_id(source: str) -> bool:
 def _package_path(source: str) -> Path:
     package, _, inside = source.removeprefix(PACKAGE).partition("/")
     if not package.isidentifier():
-        raise SourceError(f"{source!r}: {package!r} is not a package's import name")
+        advice = "; write it as in Python's import, with _ for -" if "-" in package else ""
+        raise SourceError(f"{source!r}: {package!r} is not a package's import name{advice}")
     spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
+    if spec is None:
         raise SourceError(f"{source!r}: package {package} is not installed; install it with pip")
+    if not spec.submodule_search_locations:
+        raise SourceError(f"{source!r}: {package} is a single module and holds no files")
     root = Path(next(iter(spec.submodule_search_locations))).resolve()
     path = (root / inside).resolve()
     if not path.is_relative_to(root):
-        raise SourceError(f"{source!r} leaves the package")
+        raise SourceError(f"{source!r} leaves the package; write a path inside {package}")
     if not path.exists():
         raise SourceError(f"{source!r}: package {package} has no {inside!r}")
     return path

@@ -30,7 +30,7 @@ def format_bytes(size: int) -> str:
 
 def format_seconds(seconds: float) -> str:
     """4.21 -> `"4.2 s"`, 259 -> `"4 min 19 s"`, 7300 -> `"2 h 02 min"`."""
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 3600:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.reader import ReaderError
 
 from launcher.errors import RecipeError
 
@@ -21,6 +22,8 @@ class Document:
     value: Any = None
     lines: dict[Place, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    empty: list[Place] = field(default_factory=list)  # keys with nothing behind them, not even null
+    unread: set[Place] = field(default_factory=set)  # a problem says why; their value here is None
 
 
 # The core schema of YAML 1.2.2, section 10.3.2, in decimal only: 012 is twelve and 0x10 a word.
@@ -35,6 +38,23 @@ _SCALARS: list[tuple[re.Pattern[str], Callable[[str], Any]]] = [
 _PLAIN_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
+# What PyYAML finds -> what a person can do about it.
+_REMEDIES = {
+    r"found character '\t'": "that is a tab; indent with spaces",
+    "found character '": "put a text that begins with such a character in quotes",
+    "found undefined alias": "put a text that begins with * in quotes",
+    "found unknown escape character": "write a path with / or in single quotes",
+    "expected escape sequence": "write a path with / or in single quotes",
+    "found unexpected end of stream": "the quote opened on line {opened} is not closed",
+    "expected ',' or": "a comma is missing, or the bracket opened on line {opened} is not closed",
+    "mapping values are not allowed": "look here and one line up: keys of a section start in one column, "
+    "a space follows the colon, a text with a colon in it stands in quotes",
+    "expected <block end>": "keys of a section start in one column",
+    "could not find expected ':'": "write `key: value`, with a space behind the colon",
+    "found another document": "--- starts a second recipe; keep one a file",
+}
+
+
 class _Loader(yaml.SafeLoader):
     """Resolves no scalar by itself: every plain word arrives as text, `_scalar` decides."""
 
@@ -44,11 +64,13 @@ class _Loader(yaml.SafeLoader):
 def read_yaml(path: Path) -> Document:
     """The file's mapping; RecipeError where it cannot be read as one at all."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        content = path.read_bytes()
+        text = content.decode("utf-8-sig")
     except OSError as error:
         raise RecipeError(str(path), [f"cannot be read: {error.strerror or error}"]) from None
     except UnicodeDecodeError as error:
-        raise RecipeError(str(path), [f"byte {error.start} is not UTF-8; save the file as UTF-8"]) from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise RecipeError(str(path), [f"line {line}: is not UTF-8; save the file as UTF-8"]) from None
     document = parse_yaml(text, str(path))
     if document.value is None:
         raise RecipeError(str(path), ["is empty; see recipes/ for examples"])
@@ -62,18 +84,27 @@ def parse_yaml(text: str, where: str) -> Document:
     """RecipeError names the line where `text` stops being YAML."""
     try:
         node = yaml.compose(text, Loader=_Loader)
+        document = Document()
+        if node is not None:
+            document.value = _Reader(document, where).value(node, ())
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f"line {mark.line + 1}: " if mark else ""
-        raise RecipeError(where, [f"{line}not YAML: {error.problem or error.context}"]) from None
-    except yaml.YAMLError as error:
-        raise RecipeError(where, [f"not YAML: {error}"]) from None
+        raise RecipeError(where, [_not_yaml(error)]) from None
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise RecipeError(where, [f"line {line}: not YAML: character {error.character:#x} is not text"]) from None
     except RecursionError:
         raise RecipeError(where, ["is nested too deeply"]) from None
-    document = Document()
-    if node is not None:
-        document.value = _Reader(document, where).value(node, ())
     return document
+
+
+def _not_yaml(error: yaml.MarkedYAMLError) -> str:
+    """Where, what and how to mend it."""
+    mark = error.problem_mark or error.context_mark
+    line = f"line {mark.line + 1}: " if mark else ""
+    problem = (error.problem or error.context or "").removeprefix("but ")
+    remedy = next((words for start, words in _REMEDIES.items() if problem.startswith(start)), "")
+    opened = error.context_mark.line + 1 if error.context_mark else ""
+    return f"{line}not YAML: {problem}" + (f"; {remedy.format(opened=opened)}" if remedy else "")
 
 
 class _Reader:
@@ -89,12 +120,14 @@ class _Reader:
         self.document.lines.setdefault(place, node.start_mark.line + 1)
         self.nodes += 1
         if self.nodes > MAX_NODES or node in self.open:
-            raise RecipeError(self.where, [f"{_line(node)}: this alias never ends or grows too large"])
+            raise RecipeError(self.where, [f"{_line(node)}: aliases never end or grow too large; write the values out"])
         if node.tag not in _PLAIN_TAGS:
-            self.document.problems.append(
-                f"{_line(node)}: tag {node.tag} is not used in recipes; write the plain value"
-            )
+            tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+            self._note(node, place, f"the tag {tag} is not used in recipes; write the plain value")
+            self.document.unread.add(place)
             return None
+        if isinstance(node, yaml.ScalarNode) and not node.value and not node.style and place:
+            self.document.empty.append(place)
         self.open.append(node)
         value = self._inner(node, place)
         self.open.pop()
@@ -112,16 +145,23 @@ class _Reader:
         result: dict[Hashable, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                self.document.problems.append(f"{_line(key_node)}: a key must be a word")
+                self._note(key_node, place, "a key must be a word")
                 continue
             key = key_node.value
             if key in result:
                 first = self.document.lines[(*place, key)]
-                self.document.problems.append(f"{_line(key_node)}: {key}: stands twice, first on line {first}")
+                self._note(key_node, (*place, key), f"stands twice, first on line {first}; keep one")
+                continue
+            if key == "<<":
+                self._note(key_node, place, "<< is not used in recipes; write the keys out")
                 continue
             self.document.lines[(*place, key)] = key_node.start_mark.line + 1
             result[key] = self.value(value_node, (*place, key))
         return result
+
+    def _note(self, node: yaml.Node, place: Place, text: str) -> None:
+        key = ".".join(str(part) for part in place)
+        self.document.problems.append(f"{_line(node)}: " + (f"{key}: " if key else "") + text)
 
 
 def _line(node: yaml.Node) -> str:

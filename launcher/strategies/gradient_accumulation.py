@@ -38,7 +38,7 @@ class GradientAccumulation(Strategy):
         if factor is None or batch_size % (factor * processes) == 0:
             return []
         product = f"{factor}" if processes == 1 else f"{factor} x {processes} processes"
-        return [Problem(field, f"{product} does not divide training.batch_size {batch_size}")]
+        return [Problem(field, f"{product} does not divide training.batch_size {batch_size}" + _near(factor, job))]
 
     def notes(self, job: Job) -> list[str]:
         whole = job.recipe.training.batch_size // job.processes
@@ -50,3 +50,13 @@ class GradientAccumulation(Strategy):
         settings.accumulation_steps = self.steps
         settings.micro_batch_examples = self.micro_batch
         settings.micro_batch_tokens = self.tokens
+
+
+def _near(factor: int, job: Job) -> str:
+    """The next factors below and above that do divide."""
+    whole, rest = divmod(job.recipe.training.batch_size, job.processes)
+    if rest:
+        return ""
+    divisors = [number for number in range(1, whole + 1) if whole % number == 0]
+    near = [*[number for number in divisors if number < factor][-1:], *[n for n in divisors if n > factor][:1]]
+    return f"; {' and '.join(map(str, near))} {'do' if len(near) > 1 else 'does'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -22,6 +23,9 @@ _PROBLEM_TYPES: dict[ProblemKind, str] = {
     "multi_label": "multi_label_classification",
     "regression": "regression",
 }
+
+
+_WHOLE = re.compile(r"-?[0-9]+\.0+")  # what pandas writes for whole numbers in a column with gaps
 
 
 class SequenceClassification(Task):
@@ -79,6 +83,8 @@ class SequenceClassification(Task):
         if self.problem == "multi_label":
             parts = value if isinstance(value, list | tuple) else str(value).split(self.separator)
             return [name for part in parts if (name := _name(part))]
+        if isinstance(value, dict):
+            raise LabelError(f"{value!r} is a mapping; a label is a text or a number")
         if isinstance(value, list | tuple):
             raise LabelError(f"{value!r} is a list; task.problem: multi_label takes several labels a row")
         return [_name(value)]
@@ -113,12 +119,13 @@ class SequenceClassification(Task):
 
 
 def _name(value: object) -> str:
-    """1, 1.0 and "1" are one label; True is "true"."""
+    """1, 1.0, "1" and "1.0" are one label; True is "true"."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return str(value).strip()
+    text = str(value).strip()
+    return text.partition(".")[0] if _WHOLE.fullmatch(text) else text
 
 
 def _number(value: object) -> float:
