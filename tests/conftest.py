@@ -14,7 +14,27 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
-WORDS = "the room was clean and staff were kind but breakfast cold noise at night kept us awake good bad".split()
+WORDS = [
+    "the",
+    "room",
+    "was",
+    "clean",
+    "and",
+    "staff",
+    "were",
+    "kind",
+    "but",
+    "breakfast",
+    "cold",
+    "noise",
+    "at",
+    "night",
+    "kept",
+    "us",
+    "awake",
+    "good",
+    "bad",
+]
 
 Overrides = dict[str, Any]
 

@@ -19,10 +19,17 @@ LIMIT_SECONDS = 180
 def start(command: list[str], *, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs to the end; HF libraries stay offline, and no accelerate config of this machine takes part."""
     return subprocess.run(
-        command, cwd=cwd, env=clean_environment(cwd) | environment, text=True, capture_output=True, timeout=LIMIT_SECONDS
+        command,
+        cwd=cwd,
+        env=clean_environment(cwd) | environment,
+        text=True,
+        capture_output=True,
+        timeout=LIMIT_SECONDS,
     )
 
 
 def clean_environment(home: Path) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("ACCELERATE_", "MASTER_", "PYTEST_", "PYTHONPATH"))}
+    kept = {
+        k: v for k, v in os.environ.items() if not k.startswith(("ACCELERATE_", "MASTER_", "PYTEST_", "PYTHONPATH"))
+    }
     return kept | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(home / "hf")}

@@ -1,6 +1,6 @@
 """Runs on every process of one real launch and writes what each saw: many checks for the price of one start.
 
-    two_process_job.py FOLDER    FOLDER holds recipes *.yaml; answers go to FOLDER/answers-RANK.json
+two_process_job.py FOLDER    FOLDER holds recipes *.yaml; answers go to FOLDER/answers-RANK.json
 """
 
 from __future__ import annotations

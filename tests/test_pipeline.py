@@ -1,0 +1,144 @@
+"""A whole run in this process: what the folder holds, what the person is told, what the model answers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+
+from launcher.check import check
+from launcher.pipeline import run
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning")  # torch without a card, in pipeline
+
+
+@pytest.fixture
+def train(recipe):
+    """Runs a recipe to the end; returns its folder."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield lambda **sections: run(check(recipe(**sections)))
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+HELD = {"validation": {"share": 0.25}}
+
+
+def records(folder, kind):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["kind"] == kind]
+
+
+def test_every_update_is_recorded_with_what_it_learned_and_took(train):
+    folder = train(data=HELD, strategies={"dynamic_padding": True, "gradient_accumulation": {"micro_batch": 6}})
+    updates = records(folder, "update")
+    assert [record["update"] for record in updates] == [1, 2]
+    assert [record["epoch"] for record in updates] == [0.5, 1.0]
+    for record in updates:
+        assert record["loss"] > 0
+        assert record["gradient_norm"] > 0
+        assert record["examples_per_second"] > 0
+        assert record["tokens_per_second"] > record["examples_per_second"]
+        assert 0 < record["padding_share"] < 1
+        assert record["peak_memory"] > 2**20
+    assert [record["learning_rate"] for record in updates] == pytest.approx([1e-3, 5e-4])
+    assert [record["micro_batches"] for record in updates] == [4, 3]
+
+
+def test_the_folder_holds_recipe_plan_versions_and_results(train):
+    folder = train(data=HELD, memory={"budget": "1TB"})
+    recipe, plan, versions, results = (
+        json.loads((folder / f"{name}.json").read_text()) for name in ("recipe", "plan", "versions", "results")
+    )
+    assert recipe["training"]["batch_size"] == 24
+    assert plan["processes"] == 1
+    assert versions["torch"] == torch.__version__
+    assert set(results["peak_memory"]) == {"load", "train", "evaluate", "save"} == set(results["seconds"])
+    assert all(sizes["resident"] > 2**20 for sizes in results["peak_memory"].values())
+    assert results["budget"]["kept"]
+    assert set(results["per_class"]) == {"bad", "good"}
+
+
+def test_the_model_loads_with_pipeline_and_knows_the_label_names(train):
+    from transformers import AutoModelForSequenceClassification, pipeline
+
+    folder = train(data=HELD)
+    answer = pipeline("text-classification", str(folder / "model"))("the room was clean")
+    assert answer[0]["label"] in ("bad", "good")
+    model = AutoModelForSequenceClassification.from_pretrained(folder / "model")
+    assert model.config.id2label == {0: "bad", 1: "good"}
+    assert model.dtype == torch.float32
+    card = (folder / "model" / "README.md").read_text()
+    assert "pipeline_tag: text-classification" in card
+    assert "| accuracy |" in card
+
+
+def test_a_run_no_better_than_the_majority_class_is_called_that(train, capsys):
+    folder = train(data=HELD, training={"learning_rate": 1e-12, "updates": 1})
+    results = json.loads((folder / "results.json").read_text())
+    told = "NO BETTER than always" in capsys.readouterr().out
+    assert told == (results["metrics"]["accuracy"] <= results["floor"]["accuracy"])
+    assert told == (not results["better_than_floor"])
+
+
+def test_a_run_that_learns_is_better_than_the_majority_class(train, capsys):
+    folder = train(data=HELD, training={"learning_rate": 3e-3, "updates": 40})
+    results = json.loads((folder / "results.json").read_text())
+    assert results["better_than_floor"]
+    assert "NO BETTER" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("metric", "best"), [("loss", min), ("macro_f1", max)])
+def test_the_best_weights_by_the_metric_are_those_that_are_kept(train, metric, best):
+    """A learning rate that leaps about, so that the best is not the last."""
+    training = {"updates": 12, "evaluate_every": 1, "keep_best": metric, "learning_rate": 2e-2, "schedule": "constant"}
+    folder = train(data=HELD, training=training)
+    evaluations = records(folder, "evaluation")
+    results = json.loads((folder / "results.json").read_text())
+    values = [record[metric] for record in evaluations]
+    assert len(values) == 12
+    assert results["metrics"][metric] == best(values)
+    assert results["kept_update"] == evaluations[values.index(best(values))]["update"]
+    assert f"{results['kept_update']} updates" in (folder / "model" / "README.md").read_text().replace(
+        "1 update of", "1 updates of"
+    )
+
+
+def test_evaluation_comes_after_every_epoch_and_at_the_end(train):
+    folder = train(data=HELD, training={"updates": None, "epochs": 2.5})
+    assert [record["update"] for record in records(folder, "evaluation")] == [2, 4, 5]
+
+
+def test_a_second_run_of_a_name_leaves_the_first_alone(train):
+    first = train()
+    before = {path.name: path.stat().st_mtime_ns for path in first.iterdir()}
+    AcceleratorState._reset_state(reset_partial_state=True)
+    second = train()
+    assert second.name == "tiny-2"
+    assert {path.name: path.stat().st_mtime_ns for path in first.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("problem", "label", "metrics"),
+    [
+        ("multi_label", "labels", {"loss", "accuracy", "macro_f1"}),
+        ("regression", "score", {"loss", "mean_squared_error", "mean_absolute_error", "pearson"}),
+    ],
+)
+def test_other_problems_run_to_the_end(train, problem, label, metrics):
+    folder = train(task={"problem": problem}, data=HELD | {"columns": {"label": label}})
+    results = json.loads((folder / "results.json").read_text())
+    assert set(results["metrics"]) == metrics == set(results["floor"]) - {"answer"}
+    assert np.isfinite(list(results["metrics"].values())).all()
+
+
+def test_the_same_recipe_gives_the_same_weights_bit_for_bit(train):
+    from safetensors.torch import load_file
+
+    dropout = {"config": {"hidden_dropout_prob": 0.1}}
+    first = load_file(train(model=dropout) / "model" / "model.safetensors")
+    AcceleratorState._reset_state(reset_partial_state=True)
+    second = load_file(train(model=dropout) / "model" / "model.safetensors")
+    assert all(torch.equal(first[name], second[name]) for name in first)
