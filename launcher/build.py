@@ -165,6 +165,13 @@ def make_optimizer(plan: Plan, model: PreTrainedModel) -> Optimizer:
     return _imported(settings.optimizer)([group for group in groups if group["params"]], **options)  # type: ignore[no-any-return]
 
 
+def check_schedule(training: Training) -> None:
+    """RecipeError where the schedule's options do not fit it; before anything large is loaded."""
+    import torch
+
+    make_schedule(training, torch.optim.SGD([torch.zeros(1)], lr=training.learning_rate), 1)
+
+
 def make_schedule(training: Training, optimizer: Optimizer, total: int) -> LRScheduler:
     """transformers' schedule over all updates; RecipeError where its options do not fit it."""
     from transformers import get_scheduler

@@ -64,7 +64,7 @@ def _record(session: Session, run: Run, number: int, update: Update, result: Upd
         examples_per_second=update.examples / seconds,
         tokens_per_second=used * processes / seconds,
         padding_share=1 - used / padded if padded else 0.0,
-        peak_memory=run.meter.now(),
+        peak_memory=run.phase.meter.now(),
     )
     return f"loss {result.loss:.4f}  {update.examples / seconds:.1f} examples/s"
 

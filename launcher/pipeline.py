@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from accelerate.utils import broadcast_object_list, set_seed
 
-from launcher.build import Parts, build_session, change_model
+from launcher.build import Parts, build_session, change_model, check_schedule
 from launcher.data import Examples, RawData, read_data, tokenise
 from launcher.fit import fit
 from launcher.job import Job
@@ -18,7 +18,7 @@ from launcher.model import apply_labels, length_limit, load_config, load_model, 
 from launcher.plan import Plan, make_plan
 from launcher.processes import start_accelerator
 from launcher.records import new_run_folder, versions, write_json
-from launcher.run_state import Run
+from launcher.run_state import Phases, Run
 from launcher.screen import Screen
 from launcher.summary import report
 from launcher.units import count, format_seconds
@@ -39,10 +39,13 @@ def run(job: Job) -> Path:
     _quiet_libraries()
     for reason in plan.reasons:
         log.info("%s", reason)
-    state = Run(_start_folder(plan, accelerator), screen, MemoryMeter(accelerator.device))
-    with state.phase("load"):
+    phase = Phases(MemoryMeter(accelerator.device))
+    with phase("load"):
+        check_schedule(plan.recipe.training)
         session = build_session(plan, accelerator, load_parts(plan))
-    with state.phase("train"):
+    # Not before: data with mistakes in it leaves no folder behind.
+    state = Run(_start_folder(plan, accelerator), screen, phase)
+    with phase("train"):
         fit(session, state)
     report(session, state)
     # Without the barrier a process may abort after a correct run while others still talk to it.

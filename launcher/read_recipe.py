@@ -67,7 +67,13 @@ def _apply(override: str, document: Document) -> None:
     if key in _PATH_KEYS and isinstance(value, str) and Path(value).expanduser().exists():
         value = str(Path(value).expanduser().resolve())
     section = document.value
-    for name in place[:-1]:
+    for depth, name in enumerate(place[:-1], start=1):
+        # true and false are a strategy without settings; settings may be added to it.
+        if not isinstance(section.get(name), dict | bool | None):
+            document.problems.append(
+                f"command line: {key}: {'.'.join(place[:depth])} is {section[name]!r} in the file, not a mapping"
+            )
+            return
         if not isinstance(section.get(name), dict):
             section[name] = {}
         section = section[name]

@@ -1,4 +1,4 @@
-"""A run under way: its folder, its clock and memory meter, and what it has recorded so far."""
+"""A run under way: what it takes of time and memory, and what it has recorded so far."""
 
 from __future__ import annotations
 
@@ -16,19 +16,14 @@ from launcher.tasks.base import Evaluation
 
 
 @dataclass
-class Run:
-    """On every process; only the main one writes. `evaluation` belongs to the weights that are kept."""
+class Phases:
+    """Seconds and peak memory of each phase."""
 
-    folder: Path
-    screen: Screen
     meter: MemoryMeter
     seconds: dict[str, float] = field(default_factory=dict)
-    totals: dict[str, float] = field(default_factory=dict)
-    evaluation: Evaluation | None = None
-    kept_update: int = 0
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def __call__(self, name: str) -> Iterator[None]:
         """Time and peak memory of what runs inside; an inner phase does not count for the outer one."""
         outer = self.meter.phase
         self.meter.enter(name)
@@ -41,6 +36,18 @@ class Run:
             if outer:
                 self.seconds[outer] = self.seconds.get(outer, 0.0) - elapsed
             self.meter.enter(outer)
+
+
+@dataclass
+class Run:
+    """On every process; only the main one writes. `evaluation` belongs to the weights that are kept."""
+
+    folder: Path
+    screen: Screen
+    phase: Phases
+    totals: dict[str, float] = field(default_factory=dict)
+    evaluation: Evaluation | None = None
+    kept_update: int = 0
 
     def add(self, **amounts: float) -> None:
         """Adds to the totals that the summary divides."""

@@ -25,14 +25,14 @@ def collect(session: Session, run: Run) -> dict[str, Any]:
     """Plain data; bytes and seconds. Throughput counts updates only, not loading or evaluation."""
     totals = run.totals
     memory = session.plan.recipe.memory
-    peak = max(max(sizes.values()) for sizes in run.meter.peaks.values())
+    peak = max(max(sizes.values()) for sizes in run.phase.meter.peaks.values())
     results: dict[str, Any] = {
         "updates": session.total_updates,
         "kept_update": run.kept_update,
-        "seconds": run.seconds,
+        "seconds": run.phase.seconds,
         "examples_per_second": totals["examples"] / totals["seconds"],
         "padding_share": 1 - totals["used_tokens"] / totals["padded_tokens"],
-        "peak_memory": run.meter.peaks,
+        "peak_memory": run.phase.meter.peaks,
     }
     if memory.budget is not None:
         results["budget"] = {"bytes": memory.budget, "peak": peak, "kept": peak <= memory.budget}
@@ -56,10 +56,10 @@ def _show(session: Session, run: Run, results: dict[str, Any]) -> None:
     if run.evaluation is not None:
         _show_quality(run, run.evaluation, results["better_than_floor"])
     phases = [
-        [phase, format_seconds(run.seconds[phase]), *(format_bytes(size) for size in sizes.values())]
-        for phase, sizes in run.meter.peaks.items()
+        [phase, format_seconds(run.phase.seconds[phase]), *(format_bytes(size) for size in sizes.values())]
+        for phase, sizes in run.phase.meter.peaks.items()
     ]
-    kinds = list(next(iter(run.meter.peaks.values())))
+    kinds = list(next(iter(run.phase.meter.peaks.values())))
     screen.table("Time and peak memory", ["phase", "time", *kinds], phases)
     padding = share(results["padding_share"], 1)
     screen.say(f"{results['examples_per_second']:.1f} examples/s, {padding} of the work was padding")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def test_the_cut_is_the_best_of_all_contiguous_ones(lengths, cost, count, tokens
     for number in range(len(ordered)):
         for inner in combinations(range(1, len(ordered)), number):
             edges = [0, *inner, len(ordered)]
-            cuts = [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+            cuts = [slice(a, b) for a, b in pairwise(edges)]
             if all(-(-(c.stop - c.start) // count) * ordered[c].max() <= tokens for c in cuts):
                 best = min(best, predicted_time(ordered, cuts, processes=count, cost=cost))
     assert ours == pytest.approx(best, rel=1e-9)

@@ -57,7 +57,7 @@ def test_weights_of_another_model_are_refused(recipe, folder):
     from safetensors.torch import save_file
 
     save_file({"something.else": torch.zeros(2)}, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match="its weights lack .* of this model's tensors"):
+    with pytest.raises(ModelError, match=r"its weights lack .* of this model's tensors"):
         loaded(recipe, folder)
 
 
