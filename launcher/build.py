@@ -76,7 +76,7 @@ def change_model(plan: Plan, model: PreTrainedModel) -> list[str]:
 
 def build_session(plan: Plan, accelerator: Accelerator, parts: Parts) -> Session:
     """LaunchError, DataError and RecipeError come before any update."""
-    from accelerate.utils import set_seed
+    from accelerate.utils import DistributedDataParallelKwargs, set_seed
 
     training, model = plan.recipe.training, parts.model
     sampler = UpdateSampler(len(parts.train), training.batch_size, training.seed)
@@ -90,6 +90,11 @@ def build_session(plan: Plan, accelerator: Accelerator, parts: Parts) -> Session
     model.to(accelerator.device)
     optimizer = make_optimizer(plan, model)
     schedule = make_schedule(training, optimizer, total) if plan.settings.scheduled else None
+    collator = Collator(parts.tokenizer, plan.recipe.task, accelerator.device)
+    if accelerator.num_processes > 1:
+        accelerator.ddp_handler = DistributedDataParallelKwargs(
+            find_unused_parameters=has_unused_parameters(model, collator, parts.train)
+        )
     wrapped, optimizer = accelerator.prepare(model, optimizer)
     check_wrapped(wrapped, accelerator)
     # From here on each process drops out other units of its own examples.
@@ -100,7 +105,7 @@ def build_session(plan: Plan, accelerator: Accelerator, parts: Parts) -> Session
         model=wrapped,
         optimizer=optimizer,
         schedule=schedule,
-        collator=Collator(parts.tokenizer, plan.recipe.task, accelerator.device),
+        collator=collator,
         examples=parts.train,
         sampler=sampler,
         cutter=cutter,
@@ -109,6 +114,20 @@ def build_session(plan: Plan, accelerator: Accelerator, parts: Parts) -> Session
         frozen=frozen,
         total_updates=total,
     )
+
+
+def has_unused_parameters(model: PreTrainedModel, collator: Collator, examples: Examples) -> bool:
+    """Whether the shortest text leaves a trained parameter without a gradient, as XLNet's mask embedding and experts.
+
+    DDP waits for the gradient of every parameter unless it is told to look, at a price, for those that have none.
+    """
+    shortest = np.array([int(examples.lengths.used.argmin())])
+    batch = collator(examples, shortest, int(examples.lengths.used.min()))
+    model.train(False)  # no random numbers are drawn
+    collator.task.loss(model(**batch.inputs).logits, batch.labels).backward()  # type: ignore[no-untyped-call]
+    unused = any(p.requires_grad and p.grad is None for p in model.parameters())
+    model.zero_grad()
+    return unused
 
 
 def make_padding(plan: Plan, lengths: list[np.ndarray], limit: int | None) -> Padding:

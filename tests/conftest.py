@@ -52,7 +52,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
-def make_tiny_model(folder: Path) -> Path:
+def make_tiny_model(folder: Path, padding_side: str = "right") -> Path:
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -66,6 +66,7 @@ def make_tiny_model(folder: Path) -> Path:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=words,
         model_max_length=64,
+        padding_side=padding_side,
         pad_token="[PAD]",
         unk_token="[UNK]",
         cls_token="[CLS]",

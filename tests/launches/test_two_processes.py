@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from tests.conftest import session_from
+from tests.families import make_family
 from tests.launches.commands import ACCELERATE, ONE, QUIET, ROOT, RUN, TWO, start
 
 pytestmark = pytest.mark.launch
@@ -25,6 +26,7 @@ CASES = {
     "frozen": {"freezing": {"embeddings": True}, "gradient_accumulation": {"micro_batch": 4}},
     "bf16": {"mixed_precision": {"precision": "bf16"}, "gradient_accumulation": {"micro_batch": 6}},
 }
+UNUSED = "xlnet_with_an_unused_embedding"
 PROBLEMS = {"multi_label": "labels", "regression": "score"}
 
 
@@ -36,6 +38,9 @@ def write_recipes(folder, recipe):
     for problem, label in PROBLEMS.items():
         written = recipe(task={"problem": problem}, data={"columns": {"label": label}})
         written.rename(folder / f"{problem}.yaml")
+    source = {"source": str(make_family("xlnet", folder / "xlnet")), "config": {"dropout": 0.0}}
+    strategies = {"gradient_accumulation": {"micro_batch": 3}}
+    recipe(model=source, strategies=strategies).rename(folder / f"{UNUSED}.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +52,7 @@ def launched(tmp_path_factory, tiny_model, rows_file):
         content = yaml.safe_load(yaml.safe_dump(BASE))
         content["model"]["source"], content["data"]["train"] = str(tiny_model), str(rows_file)
         for section, changes in sections.items():
-            content[section] |= changes
+            content[section] = content[section] | changes
         path = folder / "recipe"
         path.write_text(yaml.safe_dump(content), encoding="utf-8")
         return path
@@ -69,14 +74,14 @@ BASE = {
 }
 
 
-@pytest.mark.parametrize("name", [*CASES, *PROBLEMS])
+@pytest.mark.parametrize("name", [*CASES, *PROBLEMS, UNUSED])
 def test_two_processes_leave_the_gradient_of_one_big_batch(launched, name):
     tolerance = 5e-2 if name == "bf16" else 1e-5  # bf16 rounds to 3 digits, in another order per micro-batch
     for answers in launched[1]:
         assert {size: error for size, error in answers[name]["errors"].items() if not error < tolerance} == {}
 
 
-@pytest.mark.parametrize("name", [*CASES, *PROBLEMS])
+@pytest.mark.parametrize("name", [*CASES, *PROBLEMS, UNUSED])
 def test_both_processes_hold_the_same_weights_after_updates(launched, name):
     folder, answers = launched
     first, second = (torch.load(folder / f"{name}-{rank}.pt") for rank in (0, 1))
