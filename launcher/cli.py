@@ -33,8 +33,12 @@ Processes = Annotated[int | None, typer.Option(min=1, help="Train on so many pro
 @app.command()
 def check(recipe: RecipeFile, overrides: Overrides = None, processes: Processes = None) -> None:
     """Find everything that is wrong with a recipe."""
-    job = check_recipe(recipe, overrides or (), processes=processes or 1)
-    print(f"{recipe}: no problem found; {job.recipe.name} can run")
+    from launcher.plan import make_plan
+
+    plan = make_plan(check_recipe(recipe, overrides or (), processes=processes or 1))
+    print(f"{recipe}: no problem found")
+    for reason in plan.reasons:
+        print(f"  {reason}")
 
 
 @app.command()
@@ -42,6 +46,8 @@ def run(recipe: RecipeFile, overrides: Overrides = None, processes: Processes = 
     """Train: on every GPU that is here, or on as many processes as you say."""
     from launcher.start import default_processes, start_processes
 
+    if started_processes() > 1:  # torchrun or a cluster has started this one among others
+        raise typer.Exit(train(check_recipe(recipe, overrides or (), processes=started_processes())))
     wanted = processes or default_processes()
     job = check_recipe(recipe, overrides or (), processes=wanted)
     raise typer.Exit(start_processes(recipe, overrides or [], wanted) if wanted > 1 else train(job))
@@ -49,12 +55,13 @@ def run(recipe: RecipeFile, overrides: Overrides = None, processes: Processes = 
 
 @app.command()
 def strategies() -> None:
-    """All strategies: what each does, what it costs, what it excludes."""
+    """All strategies: what each does, and whether it is free, slower or changes what is learned."""
     from launcher.screen import Screen
     from launcher.strategies import ALL
 
-    rows = [[cls.key, cls.cost, cls.summary, ", ".join(cls.conflicts) or "-"] for cls in ALL]
-    Screen(main=True).table("Strategies", ["key", "cost", "what it does", "excludes"], rows)
+    rows = [[cls.key, cls.cost.replace("_", " "), cls.summary, *cls.conflicts] for cls in ALL]
+    rows = [[*row[:2], "; not with ".join(row[2:])] for row in rows]
+    Screen(main=True).table("Strategies", ["key", "cost", "what it does"], rows)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -134,7 +135,7 @@ def _clean(table: Dataset, recipe: Recipe, source: DataSource, notes: list[str])
     texts = {role: name for role, name in names.items() if role != "label"}
     replaced = 0
     # One pass over plain values: rows stay in Arrow, only labels are held in Python.
-    for index, row in enumerate(table.select_columns(list(dict.fromkeys(names.values())))):
+    for index, row in enumerate(_rows(table.select_columns(list(dict.fromkeys(names.values()))))):
         empty = [role for role, name in names.items() if _is_empty(row[name])]
         for role in empty[:1]:
             dropped[role] += 1
@@ -154,6 +155,13 @@ def _clean(table: Dataset, recipe: Recipe, source: DataSource, notes: list[str])
     rows = table.select_columns(list(texts.values())).select(keep)
     renamed = rows.rename_columns({name: role for role, name in texts.items() if name != role})
     return Table(renamed, values, tuple(known or ()), source.place, np.array(keep) + 1)
+
+
+def _rows(table: Dataset) -> Iterator[dict[str, Any]]:
+    """Read in batches, which is many times faster than row by row."""
+    for batch in table.iter(batch_size=1000):
+        for values in zip(*batch.values(), strict=True):
+            yield dict(zip(batch, values, strict=True))
 
 
 def _text_problems(names: dict[str, str], table: Dataset) -> list[str]:
@@ -226,8 +234,8 @@ def _task_labels(table: Table, task: Task, labels: tuple[str, ...]) -> list[Any]
 
 
 def _duplicates(train: Dataset, held: Dataset) -> list[str]:
-    seen = {hash(tuple(row.values())) for row in train}
-    twice = sum(hash(tuple(row.values())) in seen for row in held)
+    seen = {hash(tuple(row.values())) for row in _rows(train)}
+    twice = sum(hash(tuple(row.values())) in seen for row in _rows(held))
     if not twice:
         return []
     texts = f"{count(twice, 'validation text')} of {len(held):,}"

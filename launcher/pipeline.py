@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelerate.utils import broadcast_object_list, set_seed
 
-from launcher.build import Parts, build_session, change_model, check_schedule
+from launcher.build import Parts, Session, build_session, change_model, check_schedule
 from launcher.data import Examples, RawData, read_data, tokenise
 from launcher.fit import fit
 from launcher.job import Job
@@ -43,6 +44,7 @@ def run(job: Job) -> Path:
     with phase("load"):
         check_schedule(plan.recipe.training)
         session = build_session(plan, accelerator, load_parts(plan))
+    _introduce(session)
     # Not before: data with mistakes in it leaves no folder behind.
     state = Run(_start_folder(plan, accelerator), screen, phase)
     with phase("train"):
@@ -52,6 +54,22 @@ def run(job: Job) -> Path:
     accelerator.wait_for_everyone()
     accelerator.end_training()
     return state.folder
+
+
+def _introduce(session: Session) -> None:
+    """One line on what is about to be trained, where."""
+    sizes = [parameter.numel() for parameter in session.model.parameters()]
+    trained = sum(parameter.numel() for parameter in session.model.parameters() if parameter.requires_grad)
+    processes = session.accelerator.num_processes
+    cpus = count(processes, "CPU process", "CPU processes")
+    log.info(
+        "%s of %s on %s: %.1f M of %.1f M parameters are trained",
+        count(session.total_updates, "update"),
+        count(session.plan.recipe.training.batch_size, "example"),
+        cpus if session.accelerator.device.type == "cpu" else count(processes, "GPU"),
+        trained / 1e6,
+        sum(sizes) / 1e6,
+    )
 
 
 def load_parts(plan: Plan) -> Parts:
@@ -88,8 +106,9 @@ def _tokenise(
     if plan.settings.fast_tokenizer and not tokenizer.is_fast:
         speed = (len(train) + (len(held) if held else 0)) / seconds
         log.warning("fast_tokenizer: this model has only a slow one: %s, %.0f texts/s", format_seconds(seconds), speed)
+    most = math.ceil(plan.recipe.training.batch_size / plan.processes)
     for strategy in plan.strategies:
-        for note in strategy.notes_on_lengths(train.lengths):
+        for note in strategy.notes_on_lengths(train.lengths, most):
             log.info("%s: %s", strategy.key, note)
     longer = int((train.lengths.full > train.lengths.used).sum())
     if longer and wanted is None:

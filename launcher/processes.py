@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_OTHER_FORMS = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_FSDP": "FSDP"}
 _CPU_PROCESSES = "to train on CPUs start it with `launcher run RECIPE --processes N`"
 
 
@@ -45,7 +46,11 @@ def start_accelerator(precision: Precision) -> Accelerator:
 
 
 def check_environment(environ: os._Environ[str] | dict[str, str]) -> None:
-    """Accelerate's CPU launcher starts one process whatever number it was given, and says nothing (1.15)."""
+    """LaunchError for what the environment shows already."""
+    for form, name in _OTHER_FORMS.items():
+        if environ.get(form, "").lower() in ("true", "1"):
+            raise LaunchError("launch", [f"{name} is not built yet; start it without, and processes train by DDP"])
+    # Accelerate's CPU launcher starts one process whatever number it was given, and says nothing (1.15).
     on_cpu = environ.get("ACCELERATE_USE_CPU", "").lower() in ("true", "1")
     # With --num_processes 2 it exports an address to meet at, and no world to meet in.
     if on_cpu and "MASTER_ADDR" in environ and "WORLD_SIZE" not in environ and "ACCELERATE_MIXED_PRECISION" in environ:

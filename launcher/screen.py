@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -46,10 +47,11 @@ class Screen:
             yield Bar(name, total, True, progress, progress.add_task(name, total=total, facts=""))
 
     def table(self, title: str, columns: list[str], rows: list[list[str]]) -> None:
-        """First column to the left, numbers to the right."""
-        table = Table(title=title, title_justify="left", title_style="bold")
+        """Columns of numbers to the right; only the last column is broken into lines."""
+        table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1))
         for number, column in enumerate(columns):
-            table.add_column(column, justify="right" if number else "left")
+            are_numbers = all(row[number][:1].isdigit() for row in rows)
+            table.add_column(column, justify="right" if are_numbers else "left", no_wrap=number < len(columns) - 1)
         for row in rows:
             table.add_row(*row)
         self.console.print(table)

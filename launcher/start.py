@@ -10,8 +10,10 @@ from launcher.machine import look
 
 
 def default_processes() -> int:
-    """One per GPU that torch sees; one without GPUs, or where a launcher has started this process already."""
-    return max(1, look().devices)
+    """One per GPU that torch sees, one without GPUs."""
+    import torch
+
+    return max(1, torch.cuda.device_count())  # asks the driver, and takes no memory on a card
 
 
 def start_processes(recipe: Path, overrides: list[str], processes: int) -> int:

@@ -103,6 +103,7 @@ def test_rehearsal_leaves_no_trace(build):
     from launcher.train import rehearse
 
     session = build(model={"config": {"hidden_dropout_prob": 0.1}})
+    session.set_train_mode()
     model = session.accelerator.unwrap_model(session.model)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     state = torch.get_rng_state()

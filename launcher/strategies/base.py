@@ -44,8 +44,8 @@ class Strategy(BaseModel):
         """What a person should know before it runs: no effect here, or a price they may not expect."""
         return []
 
-    def notes_on_lengths(self, lengths: Lengths) -> list[str]:
-        """The same, once the training texts are tokenised."""
+    def notes_on_lengths(self, lengths: Lengths, examples: int) -> list[str]:
+        """The same, once the training texts are tokenised; one process runs up to `examples` of them per update."""
         return []
 
     def configure(self, settings: Settings) -> None:

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from launcher.strategies.base import Cost, Strategy
+from launcher.units import share
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from launcher.job import Job
     from launcher.settings import Settings
+
+
+SMALLEST_8_BIT = 4096  # bitsandbytes' min_8bit_size: smaller tensors keep 32-bit states
 
 
 class EightBitOptimizer(Strategy):
@@ -46,4 +50,9 @@ class EightBitOptimizer(Strategy):
             manager.override_config(weight, "optim_bits", 32)
             # The manager is global and keyed by id(), which Python gives to another tensor once this one is gone.
             weakref.finalize(weight, manager.pid2config.pop, id(weight), None)
-        return [f"{len(tables)} embedding tables keep 32-bit states"]
+        kept = {id(weight) for weight in tables}
+        sizes = [p.numel() for p in model.parameters() if p.requires_grad and id(p) not in kept]
+        eight_bit = sum(size for size in sizes if size >= SMALLEST_8_BIT)
+        if not eight_bit:
+            return [f"no effect: no trained tensor but embeddings has {SMALLEST_8_BIT:,} elements"]
+        return [f"8-bit states for {share(eight_bit, sum(p.numel() for p in model.parameters()))} of the parameters"]

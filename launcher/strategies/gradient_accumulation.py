@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from launcher.strategies.base import Cost, Problem, Strategy
 
 if TYPE_CHECKING:
+    from launcher.data import Lengths
     from launcher.job import Job
     from launcher.settings import Settings
 
@@ -44,6 +45,11 @@ class GradientAccumulation(Strategy):
         whole = job.recipe.training.batch_size // job.processes
         if self.steps == 1 or (self.micro_batch is not None and self.micro_batch >= whole):
             return ["no effect: one micro-batch holds the whole update"]
+        return []
+
+    def notes_on_lengths(self, lengths: Lengths, examples: int) -> list[str]:
+        if self.tokens is not None and self.tokens >= examples * int(lengths.used.max()):
+            return ["no effect: the longest texts of a whole update fit into one micro-batch"]
         return []
 
     def configure(self, settings: Settings) -> None:

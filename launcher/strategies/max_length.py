@@ -24,7 +24,7 @@ class MaxLength(Strategy):
 
     tokens: int = Field(ge=8, description="Longest input, in tokens; longer ones are cut")
 
-    def notes_on_lengths(self, lengths: Lengths) -> list[str]:
+    def notes_on_lengths(self, lengths: Lengths, examples: int) -> list[str]:
         cut = int((lengths.full > lengths.used).sum())
         if not cut:
             return [f"no effect on the content: no text is longer than {self.tokens} tokens"]

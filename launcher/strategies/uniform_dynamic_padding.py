@@ -25,7 +25,7 @@ class UniformDynamicPadding(Strategy):
 
     multiple_of: int = Field(default=1, ge=1, le=512, description="Round padded lengths up; 8 suits tensor cores")
 
-    def notes_on_lengths(self, lengths: Lengths) -> list[str]:
+    def notes_on_lengths(self, lengths: Lengths, examples: int) -> list[str]:
         if lengths.used.min() == lengths.used.max():
             return ["no effect: every text has the same length"]
         return []

@@ -16,7 +16,9 @@ ONE = ["--num_processes", "1", *QUIET]
 LIMIT_SECONDS = 180
 
 
-def start(command: list[str], *, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def start(
+    command: list[str], *, cwd: Path, limit: float = LIMIT_SECONDS, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Runs to the end; HF libraries stay offline, and no accelerate config of this machine takes part."""
     return subprocess.run(
         command,
@@ -24,7 +26,7 @@ def start(command: list[str], *, cwd: Path, **environment: str) -> subprocess.Co
         env=clean_environment(cwd) | environment,
         text=True,
         capture_output=True,
-        timeout=LIMIT_SECONDS,
+        timeout=limit,
     )
 
 

@@ -57,6 +57,15 @@ def test_one_micro_batch_for_the_whole_update_is_said_to_have_no_effect(recipe):
     assert plan.reasons == ("gradient_accumulation: no effect: one micro-batch holds the whole update",)
 
 
+@pytest.mark.parametrize(("tokens", "said"), [(24 * 42, True), (24 * 42 - 1, False)])
+def test_a_token_limit_that_never_cuts_is_said_to_have_no_effect(build, tokens, said, caplog):
+    with caplog.at_level("INFO", logger="launcher"):
+        session = build(strategies=OFF | {"dynamic_padding": True, "gradient_accumulation": {"tokens": tokens}})
+    assert session.examples.lengths.used.max() == 42
+    text = "gradient_accumulation: no effect: the longest texts of a whole update fit into one micro-batch"
+    assert (text in caplog.messages) == said
+
+
 # Freezing
 
 
@@ -139,7 +148,10 @@ def test_large_embeddings_keep_32_bit_states_by_the_override_not_by_their_size(m
     optimizer.step()
     assert optimizer.state[model[0].weight]["state1"].dtype == torch.float32
     assert optimizer.state[model[1].weight]["state1"].dtype == torch.uint8
-    assert notes == ["1 embedding tables keep 32-bit states"]
+    assert notes == ["8-bit states for 38.8 % of the parameters"]
+    assert EightBitOptimizer().change_model(model[0]) == [
+        "no effect: no trained tensor but embeddings has 4,096 elements"
+    ]
 
 
 def test_paged_states_without_a_card_are_said_to_have_no_effect(recipe):
