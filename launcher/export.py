@@ -18,7 +18,7 @@ def save_model(session: Session, folder: Path, evaluation: Evaluation | None, up
     """Weights (float32 safetensors), config, tokenizer and card; all processes call it, the main one writes."""
     accelerator = session.accelerator
     if accelerator.is_main_process:
-        model: PreTrainedModel = accelerator.unwrap_model(session.model, keep_fp32_wrapper=False)
+        model: PreTrainedModel = accelerator.unwrap_model(session.model)
         temporary = folder.with_name(folder.name + ".tmp")
         model.save_pretrained(temporary)
         session.collator.tokenizer.save_pretrained(temporary)

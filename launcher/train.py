@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """Of the whole update, over all processes. `loss` is the mean over its examples, before the step."""
+    """Of the whole update, over all processes. `loss` is the mean over its examples, before the step.
+
+    `learning_rate` is None where the optimizer finds its own.
+    """
 
     loss: float
     gradient_norm: float
-    learning_rate: float
+    learning_rate: float | None
     skipped: bool
 
 
@@ -29,10 +32,9 @@ def train_update(session: Session, update: Update) -> UpdateResult:
     """One optimizer step whose gradient is that of the mean loss over the update's examples in one big batch."""
     loss = accumulate(session, update)
     norm = _clip(session)
-    rate = float(session.optimizer.param_groups[0]["lr"] or 0.0)
-    session.optimizer.step()
-    # The scaler leaves out a step whose fp16 gradient overflowed; the schedule must wait for it.
-    skipped = bool(session.accelerator.optimizer_step_was_skipped)
+    rate = session.optimizer.param_groups[0]["lr"]
+    skipped = _step(session)
+    # The schedule must wait for a step that was left out.
     if session.schedule is not None and not skipped:
         session.schedule.step()
     session.optimizer.zero_grad()
@@ -75,6 +77,19 @@ def rehearse(session: Session) -> None:
         for _ in range(2):
             backward(session, worst, len(worst.examples))
     session.optimizer.zero_grad()
+
+
+def _step(session: Session) -> bool:
+    """Whether the scaler left the step out, because the fp16 gradient overflowed."""
+    scaler = session.accelerator.scaler
+    if scaler is None:
+        session.optimizer.step()
+        return False
+    # By the scale, which only an overflow lowers: a fused optimizer is called either way and leaves the step out by
+    # itself, so that Accelerate's optimizer_step_was_skipped is never true (1.15).
+    before = scaler.get_scale()
+    session.optimizer.step()
+    return bool(scaler.get_scale() < before)
 
 
 def _clip(session: Session) -> float:
