@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
+MOST_LETTERS = 10_000  # in a line of a table
 LINES_PER_RUN = 20  # progress lines in a log that is no terminal
 
 
@@ -47,14 +49,22 @@ class Screen:
             yield Bar(name, total, True, progress, progress.add_task(name, total=total, facts=""))
 
     def table(self, title: str, columns: list[str], rows: list[list[str]]) -> None:
-        """Columns of numbers to the right; only the last column is broken into lines."""
+        """Columns of numbers to the right; only the last column is broken into lines. Nothing in it is markup."""
         table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1))
         for number, column in enumerate(columns):
-            are_numbers = all(row[number][:1].isdigit() for row in rows)
-            table.add_column(column, justify="right" if are_numbers else "left", no_wrap=number < len(columns) - 1)
+            are_numbers = all(row[number].removeprefix("-")[:1].isdigit() for row in rows)
+            texts = [Text(text) for text in (column, *(row[number] for row in rows))]
+            is_last = number == len(columns) - 1
+            # No narrower than its longest word: a terminal that is narrower breaks lines, rich would leave words out.
+            least = max(self.console.measure(text).minimum if is_last else text.cell_len for text in texts)
+            justify: JustifyMethod = "right" if are_numbers else "left"
+            table.add_column(texts[0], justify=justify, no_wrap=not is_last, min_width=least)
         for row in rows:
-            table.add_row(*row)
-        self.console.print(table)
+            table.add_row(*map(Text, row))
+        least = self.console.measure(table, options=self.console.options.update_width(MOST_LETTERS)).minimum
+        if least > self.console.width:
+            table.width = least
+        self.console.print(table, crop=False)
 
     def say(self, text: str) -> None:
         """A line as it stands: nothing in it is markup."""

@@ -76,3 +76,13 @@ def test_regression_metrics_by_hand():
     assert found.metrics["pearson"] == pytest.approx(np.corrcoef([1, 2, 4], [1, 2, 3])[0, 1])
     assert found.floor["mean_squared_error"] == pytest.approx(2 / 3)
     assert found.floor["pearson"] == 0.0
+
+
+def test_a_constant_answer_correlates_with_nothing_whatever_its_mean_rounds_to():
+    truth = np.array([0.1206, 0.0345, 0.2, 0.1] * 3 + [0.3, 0.07], np.float32)
+    assert regression(np.zeros((14, 1), np.float32), truth, ()).floor["pearson"] == 0.0
+
+
+def test_the_floor_of_one_class_is_a_loss_of_zero_without_a_sign():
+    floor = single_label(np.zeros((2, 2), np.float32), np.array([0, 0]), ("a", "b")).floor
+    assert f"{floor['loss']:.4f}" == "0.0000"

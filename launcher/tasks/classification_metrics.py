@@ -18,7 +18,7 @@ def single_label(logits: np.ndarray, labels: np.ndarray, names: Sequence[str]) -
     metrics, per_class = _scores(labels, logits.argmax(-1), names)
     floor, _ = _scores(labels, np.full_like(labels, majority), names)
     shares = counts[counts > 0] / len(labels)
-    floor["loss"] = float(-(shares * np.log(shares)).sum())
+    floor["loss"] = float((shares * np.log(1 / shares)).sum())  # 0, not -0, where there is one class
     return Evaluation({"loss": loss, **metrics}, floor, per_class, f"always {names[majority]!r}")
 
 
@@ -47,10 +47,9 @@ def regression(logits: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> 
 def _errors(predictions: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     error = predictions - truth
     squared = float((error**2).mean())
-    spread = predictions.std() * truth.std()
-    pearson = (
-        float(((predictions - predictions.mean()) * (truth - truth.mean())).mean() / spread) if spread > 0 else 0.0
-    )
+    # Constants by their range: their deviation from a rounded mean need not be 0.
+    varies = np.ptp(predictions) > 0 and np.ptp(truth) > 0
+    pearson = float(np.corrcoef(predictions, truth)[0, 1]) if varies else 0.0
     absolute = float(np.abs(error).mean())
     return {"loss": squared, "mean_squared_error": squared, "mean_absolute_error": absolute, "pearson": pearson}
 
