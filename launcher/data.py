@@ -83,7 +83,7 @@ def read_data(recipe: Recipe) -> RawData:
         held = _read_table(recipe, validation.file, data.split, notes)
     if data.max_rows is not None and data.max_rows < len(train.values):
         notes.append(f"max_rows: {data.max_rows:,} of {count(len(train.values), 'row')} are used")
-        train = train.take(draw(_classes(recipe.task, train), data.max_rows, recipe.training.seed))
+        train = train.take(draw(_classes(recipe.task, train), data.max_rows, recipe.training.seed, stay=0))
     if validation is not None and validation.share is not None:
         train, held = _split(recipe, train, validation.share)
     labels = _label_names(recipe, train, held)
@@ -136,14 +136,16 @@ def _clean(table: Dataset, recipe: Recipe, source: DataSource, notes: list[str])
     replaced = 0
     # One pass over plain values: rows stay in Arrow, only labels are held in Python.
     for index, row in enumerate(_rows(table.select_columns(list(dict.fromkeys(names.values()))))):
+        value = row[names["label"]]
+        if known and isinstance(value, int):
+            row[names["label"]] = value = known[value] if value >= 0 else None  # ClassLabel's -1: not labelled
         empty = [role for role, name in names.items() if _is_empty(row[name])]
         for role in empty[:1]:
             dropped[role] += 1
         if not empty:
             replaced += any("\ufffd" in row[name] for name in texts.values())
             keep.append(index)
-            value = row[names["label"]]
-            values.append(known[value] if known and isinstance(value, int) and value >= 0 else value)
+            values.append(value)
     total = sum(dropped.values())
     reasons = ", ".join(f"{number:,} without {names[role]!r}" for role, number in dropped.items() if number)
     if total:
@@ -190,8 +192,8 @@ def _classes(task: Task, table: Table) -> list[str]:
 def _split(recipe: Recipe, table: Table, share: float) -> tuple[Table, Table]:
     rows = len(table.values)
     size = round(rows * share)
-    held = draw(_classes(recipe.task, table), size, recipe.training.seed)
-    if not len(held) or len(held) == rows:
+    held = draw(_classes(recipe.task, table), size, recipe.training.seed, stay=1)
+    if not len(held) or size == rows:
         problem = f"data.validation.share: {share} of {count(rows, 'row')} leaves a side empty"
         advice = "a class with one row stays in training; take another share, or more rows"
         raise DataError(recipe.data.train, [f"{problem}; {advice}"])
@@ -201,10 +203,10 @@ def _split(recipe: Recipe, table: Table, share: float) -> tuple[Table, Table]:
 def _label_names(recipe: Recipe, train: Table, held: Table | None) -> tuple[str, ...]:
     try:
         labels = recipe.task.label_names(train.values, train.known_labels)
-        both = recipe.task.label_names(train.values + (held.values if held else []), train.known_labels)
+        asked = recipe.task.label_names(held.values, ()) if held else ()
     except LabelError as error:
         raise DataError(recipe.data.train, [f"{column_names(recipe)['label']!r}: {error}"]) from None
-    unseen = [name for name in both if name not in labels]
+    unseen = [name for name in asked if name not in labels]
     if unseen:
         named = ", ".join(map(repr, unseen[:MOST_ROWS_NAMED]))
         advice = "train on rows with them, or take them out"

@@ -41,7 +41,9 @@ def find_data(source: str, base: Path) -> DataSource:
 
 
 def _find_folder(source: str, folder: Path) -> DataSource:
-    texts = tuple(sorted(path for path in folder.glob("*/*.txt") if path.is_file()))
+    classes = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    files = [path for entry in classes for path in entry.iterdir() if path.suffix.lower() == ".txt" and path.is_file()]
+    texts = tuple(sorted(files))
     tables = tuple(sorted(path for path in folder.iterdir() if path.suffix.lower() in _ENDINGS))
     formats = {_ENDINGS[path.suffix.lower()] for path in tables}
     if texts and not tables:

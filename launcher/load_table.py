@@ -66,7 +66,7 @@ def _text_folders(source: DataSource, data: Data) -> Dataset:
     problems: list[str] = []
     for path in source.files:
         try:
-            text = path.read_bytes().decode(data.encoding, data.encoding_errors)
+            text = path.read_bytes().decode(data.encoding, data.encoding_errors).removeprefix("\ufeff")
         except (OSError, UnicodeDecodeError) as error:
             problems.append(f"{path.parent.name}/{path.name}: {_reason(error, data)}")
             continue

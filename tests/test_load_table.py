@@ -197,3 +197,58 @@ def test_sentence_pairs_have_two_texts_a_row(shared: Path) -> None:
     raw = read_data(read_recipe(GOOD, [*overrides, "data.max_rows=50"])[0])
     assert raw.train.rows.column_names == ["text", "text_pair"]
     assert raw.labels == ("0", "1")
+
+
+def write_class_labels(path: Path, labels: list[int]) -> None:
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["neg", "pos"])})
+    texts = [f"text {i}" for i in range(len(labels))]
+    Dataset.from_dict({"text": texts, "label": labels}, features=features).to_parquet(str(path))
+
+
+def test_the_class_label_minus_one_means_that_there_is_none(tmp_path: Path, read: Callable[..., RawData]) -> None:
+    write_class_labels(tmp_path / "rows.parquet", [1, -1, 0])
+    raw = read("rows.parquet")
+    assert raw.train.values == ["pos", "neg"]
+    assert raw.notes == ("1 row of 3 dropped: 1 without 'label'",)
+
+
+def test_validation_labels_that_a_class_label_does_not_name_are_refused(
+    tmp_path: Path, read: Callable[..., RawData]
+) -> None:
+    write_class_labels(tmp_path / "rows.parquet", [1, 0])
+    write_csv(tmp_path / "held.csv", [("good", "pos"), ("bad", "1")])
+    with pytest.raises(DataError, match="labels that no training row has: '1'; train on rows with them"):
+        read("rows.parquet", f"data.validation.file={tmp_path / 'held.csv'}")
+
+
+def test_max_rows_gives_so_many_rows_however_small_the_classes(tmp_path: Path, read: Callable[..., RawData]) -> None:
+    write_csv(tmp_path / "rows.csv", [(f"text {i}", f"class {i // 2}") for i in range(39)])
+    assert len(read("rows.csv", "data.max_rows=38").train.values) == 38
+
+
+@pytest.mark.parametrize("labels", [["--5", "5"], ["5-", "5"], ["-", "1"]])
+def test_labels_that_are_nearly_numbers_stay_words(
+    labels: list[str], tmp_path: Path, read: Callable[..., RawData]
+) -> None:
+    write_csv(tmp_path / "rows.csv", [("a", label) for label in labels])
+    assert read("rows.csv").labels == tuple(sorted(labels))
+
+
+def test_numbers_written_in_several_ways_have_one_order(tmp_path: Path, read: Callable[..., RawData]) -> None:
+    """The order of a set, which decides between equals, is another in each process."""
+    labels = [f"{'0' * zeros}1" for zeros in range(12)]
+    write_csv(tmp_path / "rows.csv", [("a", label) for label in labels])
+    assert read("rows.csv").labels == tuple(sorted(labels))
+
+
+def test_text_folders_are_read_whatever_the_ending_s_case_and_hidden_ones_are_not(
+    tmp_path: Path, read: Callable[..., RawData]
+) -> None:
+    texts = {"good/a.txt": b"\xef\xbb\xbffine", "bad/B.TXT": b"loud", ".ipynb_checkpoints/a.txt": b"copy"}
+    for name, content in texts.items():
+        (tmp_path / "folders" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "folders" / name).write_bytes(content)
+    raw = read("folders")
+    assert dict(zip(raw.train.rows["text"], raw.train.values, strict=True)) == {"fine": "good", "loud": "bad"}

@@ -57,8 +57,9 @@ class SequenceClassification(Task):
         if known:
             return tuple(known)
         names = {name for value in values for name in self._names(value)}
-        if all(name.lstrip("-").isdecimal() for name in names):
-            return tuple(sorted(names, key=int))
+        if all(name.removeprefix("-").isdecimal() for name in names):
+            # 01 and 1 are equal as numbers: their letters decide, or each process would have an order of its own.
+            return tuple(sorted(names, key=lambda name: (int(name), name)))
         return tuple(sorted(names))
 
     def config_changes(self, labels: Sequence[str]) -> dict[str, Any]:
