@@ -82,7 +82,7 @@ def build_session(plan: Plan, accelerator: Accelerator, parts: Parts) -> Session
 
     training, model = plan.recipe.training, parts.model
     sampler = UpdateSampler(len(parts.train), training.batch_size, training.seed)
-    total = training.updates or math.ceil(training.epochs * sampler.updates_per_epoch)  # type: ignore[operator]
+    total = training.updates or updates_of(training.epochs or 0.0, sampler.updates_per_epoch)
     padding = make_padding(plan, [some.lengths.used for some in (parts.train, parts.held) if some], parts.length_limit)
     cutter = make_cutter(plan, accelerator, parts.train.lengths.used, padding, model.config)
     validation = None
@@ -116,6 +116,11 @@ def build_session(plan: Plan, accelerator: Accelerator, parts: Parts) -> Session
         frozen=frozen,
         total_updates=total,
     )
+
+
+def updates_of(epochs: float, updates_per_epoch: int) -> int:
+    """Rounded up, but not for what is only binary: 0.07 epochs of 100 updates are 7.000000000000001."""
+    return max(1, math.ceil(round(epochs * updates_per_epoch, 6)))
 
 
 def has_unused_parameters(model: PreTrainedModel, collator: Collator, examples: Examples) -> bool:
@@ -190,7 +195,9 @@ def check_schedule(training: Training) -> None:
     """RecipeError where the schedule's options do not fit it; before anything large is loaded."""
     import torch
 
-    make_schedule(training, torch.optim.SGD([torch.zeros(1)], lr=training.learning_rate), 1)
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=training.learning_rate)
+    # Without warmup, in which most options are not looked at yet.
+    make_schedule(training.model_copy(update={"warmup": 0.0}), optimizer, 1)
 
 
 def make_schedule(training: Training, optimizer: Optimizer, total: int) -> LRScheduler:
@@ -206,7 +213,7 @@ def make_schedule(training: Training, optimizer: Optimizer, total: int) -> LRSch
             num_training_steps=total,
             scheduler_specific_kwargs=dict(training.schedule_options),
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise RecipeError(f"training.schedule {training.schedule}", [f"training.schedule_options: {error}"]) from None
     return schedule
 

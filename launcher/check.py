@@ -79,6 +79,8 @@ def _task_problems(recipe: Recipe) -> Found:
     for name in recipe.model.config:
         if name in recipe.task.config_changes(()):
             yield f"model.config.{name}", "follows from task and data; leave it out"
+    if recipe.training.schedule == "constant" and recipe.training.warmup:
+        yield "training.warmup", "schedule constant has none; write schedule: constant_with_warmup"
     metrics = list(recipe.task.metric_names())
     best = recipe.training.keep_best
     if best is not None and best not in metrics:

@@ -15,18 +15,29 @@ def column_names(recipe: Recipe) -> dict[str, str]:
 
 
 def column_problems(names: dict[str, str], present: list[str], where: str) -> list[str]:
-    """A line for each column that the data does not have, or has twice; `where` is the data as the recipe names it."""
+    """A line for each column that is not there, or is read or stands there twice; `where` is the data in a message."""
     there = "there are " + ", ".join(repr(name) for name in present)
     if not present:
         there = 'its rows are no mappings such as {"text": "...", "label": "..."}'
     elif len(present) == 1 and set(present[0]) & set(",;\t|"):
         there += "; .csv has commas between columns, .tsv tabs"
-    return [
-        f"data.columns.{role}: no column {name!r} in {where}; {there}"
-        for role, name in names.items()
-        if name not in present
-    ] + [
-        f"data.columns.{role}: {where} has {present.count(name)} columns {name!r}; rename all but one"
-        for role, name in names.items()
-        if present.count(name) > 1
-    ]
+    first: dict[str, str] = {}
+    for role, name in names.items():
+        first.setdefault(name, role)
+    return (
+        [
+            f"data.columns.{role}: {name!r} is read as {first[name]} already; name another column"
+            for role, name in names.items()
+            if first[name] != role
+        ]
+        + [
+            f"data.columns.{role}: no column {name!r} in {where}; {there}"
+            for role, name in names.items()
+            if name not in present
+        ]
+        + [
+            f"data.columns.{role}: {where} has {present.count(name)} columns {name!r}; rename all but one"
+            for role, name in names.items()
+            if present.count(name) > 1
+        ]
+    )

@@ -243,9 +243,10 @@ def test_padded_lengths_are_multiples(build):
 
 
 @pytest.mark.parametrize("key", ["dynamic_padding", "uniform_dynamic_padding"])
-def test_padding_of_texts_of_one_length_is_said_to_have_no_effect(build, key, caplog):
+def test_padding_of_texts_of_one_length_is_said_to_have_no_effect(build, key, caplog, tmp_path):
+    (tmp_path / "rows.csv").write_text("text,label\ngood room,1\nbad room,0\n", encoding="utf-8")
     with caplog.at_level("INFO", logger="launcher"):
-        build(strategies=OFF | {key: True, "max_length": {"tokens": 8}}, data={"columns": {"text": "label"}})
+        build(strategies=OFF | {key: True}, data={"train": str(tmp_path / "rows.csv")})
     assert f"{key}: no effect: every text has the same length" in caplog.messages
 
 
