@@ -191,6 +191,11 @@ def make_optimizer(plan: Plan, model: PreTrainedModel) -> Optimizer:
     return _imported(settings.optimizer)([group for group in groups if group["params"]], **options)  # type: ignore[no-any-return]
 
 
+def warmup_updates(training: Training, total: int) -> int:
+    """Of all `total` updates, those in which the rate still rises."""
+    return round(training.warmup * total if training.warmup < 1 else training.warmup)
+
+
 def check_schedule(training: Training) -> None:
     """RecipeError where the schedule's options do not fit it; before anything large is loaded."""
     import torch
@@ -204,12 +209,11 @@ def make_schedule(training: Training, optimizer: Optimizer, total: int) -> LRSch
     """transformers' schedule over all updates; RecipeError where its options do not fit it."""
     from transformers import get_scheduler
 
-    warmup = training.warmup * total if training.warmup < 1 else training.warmup
     try:
         schedule: LRScheduler = get_scheduler(
             training.schedule,
             optimizer,
-            num_warmup_steps=round(warmup),
+            num_warmup_steps=warmup_updates(training, total),
             num_training_steps=total,
             scheduler_specific_kwargs=dict(training.schedule_options),
         )

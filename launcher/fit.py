@@ -79,8 +79,13 @@ def _evaluate(session: Session, run: Run, number: int) -> None:
     if metric is None:
         run.evaluation = evaluation
         return
-    sign = 1 if session.plan.recipe.task.metric_names()[metric] == "max" else -1
-    if run.evaluation is None or sign * evaluation.metrics[metric] > sign * run.evaluation.metrics[metric]:
+    if run.evaluation is None or _is_better(session, evaluation.metrics[metric], run.evaluation.metrics[metric]):
         run.evaluation, run.kept_update = evaluation, number
         with run.phase("save"):
             save_model(session, run.folder / "model", evaluation, number)
+
+
+def _is_better(session: Session, new: float, best: float) -> bool:
+    """By the metric that the recipe keeps the best of; anything is better than what is not a number."""
+    direction = session.plan.recipe.task.metric_names()[session.plan.recipe.training.keep_best or ""]
+    return (new > best if direction == "max" else new < best) or (math.isnan(best) and not math.isnan(new))

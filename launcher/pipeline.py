@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from accelerate.utils import broadcast_object_list, set_seed
 
-from launcher.build import Parts, Session, build_session, change_model, check_schedule
+from launcher.build import Parts, Session, build_session, change_model, check_schedule, warmup_updates
 from launcher.data import Examples, RawData, read_data, tokenise
 from launcher.fit import fit
 from launcher.job import Job
@@ -70,6 +70,12 @@ def _introduce(session: Session) -> None:
         trained / 1e6,
         sum(sizes) / 1e6,
     )
+    training, total = session.plan.recipe.training, session.total_updates
+    if session.schedule is not None and warmup_updates(training, total) >= total:
+        warmup = warmup_updates(training, total)
+        log.warning(
+            "training.warmup: %d of %d updates, the rate never gets to %g", warmup, total, training.learning_rate
+        )
 
 
 def load_parts(plan: Plan) -> Parts:

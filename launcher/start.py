@@ -6,7 +6,9 @@ import os
 import subprocess
 from pathlib import Path
 
+from launcher.errors import LaunchError
 from launcher.machine import look
+from launcher.units import count
 
 
 def default_processes() -> int:
@@ -17,15 +19,22 @@ def default_processes() -> int:
 
 
 def start_processes(recipe: Path, overrides: list[str], processes: int) -> int:
-    """Runs launcher/run.py on `processes` of this machine's devices; returns the exit code of the first that failed."""
+    """Runs launcher/run.py on `processes` of this machine's devices; returns the exit code of the first that failed.
+
+    LaunchError where there are fewer GPUs.
+    """
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    machine = look()
+    if machine.device == "cuda" and processes > machine.devices:
+        here = count(machine.devices, "GPU")
+        raise LaunchError("launch", [f"{processes} processes on {here}; write --processes {machine.devices}"])
     script = str(Path(__file__).with_name("run.py"))
     options = ["--multi_gpu", "--num_processes", str(processes), "--num_machines", "1", "--main_process_port", "0"]
     options += ["--mixed_precision", "no", "--dynamo_backend", "no"]
-    if look().device == "cpu":
+    if machine.device == "cpu":
         # With this and a GPU launcher Accelerate joins CPU processes by gloo; its own CPU launcher starts only one.
         os.environ["ACCELERATE_USE_CPU"] = "true"
     arguments = launch_command_parser().parse_args([*options, script, str(recipe), *overrides])
@@ -34,7 +43,12 @@ def start_processes(recipe: Path, overrides: list[str], processes: int) -> int:
     except subprocess.CalledProcessError as error:
         return int(error.returncode)
     except ChildFailedError as error:
-        return int(error.get_first_failure()[1].exitcode)
+        return exit_code(int(error.get_first_failure()[1].exitcode))
     except SignalException as error:
         return 128 + int(error.sigval)
     return 0
+
+
+def exit_code(of_process: int) -> int:
+    """-9 of a process that was killed -> 137, as shells count."""
+    return of_process if of_process >= 0 else 128 - of_process

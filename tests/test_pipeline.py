@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -142,3 +143,23 @@ def test_the_same_recipe_gives_the_same_weights_bit_for_bit(train):
     AcceleratorState._reset_state(reset_partial_state=True)
     second = load_file(train(model=dropout) / "model" / "model.safetensors")
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_warmup_that_outlasts_the_run_is_said(train, capsys):
+    train(training={"warmup": 2})
+    assert "training.warmup: 2 of 2 updates, the rate never gets to 0.001" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_first_evaluation_that_is_not_a_number_is_not_the_best_for_ever(train, monkeypatch):
+    from launcher import fit
+
+    losses = iter([float("nan"), 2.0, float("nan")])
+    true = fit.evaluate
+
+    def evaluate(session):
+        found = true(session)
+        return replace(found, metrics=found.metrics | {"loss": next(losses)})
+
+    monkeypatch.setattr(fit, "evaluate", evaluate)
+    folder = train(data=HELD, training={"updates": 3, "evaluate_every": 1, "keep_best": "loss"})
+    assert json.loads((folder / "results.json").read_text())["kept_update"] == 2
