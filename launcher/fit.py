@@ -6,6 +6,8 @@ import logging
 import math
 import time
 
+import numpy as np
+
 from launcher.batches import Update
 from launcher.build import Session
 from launcher.evaluate import evaluate
@@ -25,7 +27,7 @@ def fit(session: Session, run: Run) -> None:
             start = time.perf_counter()
             update = session.cutter.cut(indices)
             result = train_update(session, update)
-            facts = _record(session, run, number, update, result, time.perf_counter() - start)
+            facts = _record(session, run, number, indices, update, result, time.perf_counter() - start)
             bar.advance(facts)
             if number == 1:
                 rehearse(session)
@@ -42,15 +44,16 @@ def _is_due(session: Session, number: int) -> bool:
     return number % every == 0 or number == session.total_updates
 
 
-def _record(session: Session, run: Run, number: int, update: Update, result: UpdateResult, seconds: float) -> str:
-    """Returns the facts for the bar."""
+def _record(
+    session: Session, run: Run, number: int, indices: np.ndarray, update: Update, result: UpdateResult, seconds: float
+) -> str:
+    """Returns the facts for the bar. Padding is that of this process; all else counts every process."""
     if not math.isfinite(result.loss) and not result.skipped:
         log.warning("update %d: the loss is %s", number, result.loss)
     real = [micro_batch.examples for micro_batch in update.micro_batches if micro_batch.weight]
     used = sum(int(session.examples.lengths.used[examples].sum()) for examples in real)
     padded = sum(len(examples) * session.cutter.padded_length(examples) for examples in real)
     run.add(updates=1, examples=update.examples, used_tokens=used, padded_tokens=padded, seconds=seconds)
-    processes = session.accelerator.num_processes
     run.record(
         kind="update",
         update=number,
@@ -62,7 +65,7 @@ def _record(session: Session, run: Run, number: int, update: Update, result: Upd
         micro_batches=len(update.micro_batches),
         seconds=seconds,
         examples_per_second=update.examples / seconds,
-        tokens_per_second=used * processes / seconds,
+        tokens_per_second=int(session.examples.lengths.used[indices].sum()) / seconds,
         padding_share=1 - used / padded if padded else 0.0,
         peak_memory=run.phase.meter.now(),
     )

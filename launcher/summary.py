@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from accelerate.utils import gather_object
+
 from launcher.build import Session
 from launcher.records import write_json
 from launcher.run_state import Run
@@ -25,14 +27,15 @@ def collect(session: Session, run: Run) -> dict[str, Any]:
     """Plain data; bytes and seconds. Throughput counts updates only, not loading or evaluation."""
     totals = run.totals
     memory = session.plan.recipe.memory
-    peak = max(max(sizes.values()) for sizes in run.phase.meter.peaks.values())
+    peaks = _peaks(run.phase.meter.peaks)
+    peak = max(max(sizes.values()) for sizes in peaks.values())
     results: dict[str, Any] = {
         "updates": session.total_updates,
         "kept_update": run.kept_update,
         "seconds": run.phase.seconds,
         "examples_per_second": totals["examples"] / totals["seconds"],
         "padding_share": 1 - totals["used_tokens"] / totals["padded_tokens"],
-        "peak_memory": run.phase.meter.peaks,
+        "peak_memory": peaks,
     }
     if memory.budget is not None:
         results["budget"] = {"bytes": memory.budget, "peak": peak, "kept": peak <= memory.budget}
@@ -42,6 +45,12 @@ def collect(session: Session, run: Run) -> dict[str, Any]:
         results["per_class"] = run.evaluation.per_class
         results["better_than_floor"] = is_better_than_floor(session, run.evaluation)
     return results
+
+
+def _peaks(own: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """Of the process that took most, phase by phase; every process calls it."""
+    every = gather_object([own])
+    return {phase: {name: max(peaks[phase][name] for peaks in every) for name in sizes} for phase, sizes in own.items()}
 
 
 def is_better_than_floor(session: Session, evaluation: Evaluation) -> bool:
@@ -57,9 +66,9 @@ def _show(session: Session, run: Run, results: dict[str, Any]) -> None:
         _show_quality(run, run.evaluation, results["better_than_floor"])
     phases = [
         [phase, format_seconds(run.phase.seconds[phase]), *(format_bytes(size) for size in sizes.values())]
-        for phase, sizes in run.phase.meter.peaks.items()
+        for phase, sizes in results["peak_memory"].items()
     ]
-    kinds = list(next(iter(run.phase.meter.peaks.values())))
+    kinds = list(next(iter(results["peak_memory"].values())))
     screen.table("Time and peak memory", ["phase", "time", *kinds], phases)
     padding = share(results["padding_share"], 1)
     screen.say(f"{results['examples_per_second']:.1f} examples/s, {padding} of the work was padding")

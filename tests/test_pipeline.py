@@ -11,7 +11,12 @@ import torch
 from accelerate.state import AcceleratorState
 
 from launcher.check import check
+from launcher.fit import _record
+from launcher.meter import MemoryMeter
 from launcher.pipeline import run
+from launcher.run_state import Phases, Run
+from launcher.screen import Screen
+from launcher.train import UpdateResult
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning")  # torch without a card, in pipeline
 
@@ -163,3 +168,27 @@ def test_a_first_evaluation_that_is_not_a_number_is_not_the_best_for_ever(train,
     monkeypatch.setattr(fit, "evaluate", evaluate)
     folder = train(data=HELD, training={"updates": 3, "evaluate_every": 1, "keep_best": "loss"})
     assert json.loads((folder / "results.json").read_text())["kept_update"] == 2
+
+
+def test_the_peak_is_that_of_the_process_that_took_most(train, monkeypatch):
+    other = {
+        "load": {"resident": 2**50},
+        "evaluate": {"resident": 1},
+        "train": {"resident": 1},
+        "save": {"resident": 1},
+    }
+    monkeypatch.setattr("launcher.summary.gather_object", lambda objects: [*objects, other])
+    results = json.loads((train(data=HELD, memory={"budget": "1TB"}) / "results.json").read_text())
+    assert results["peak_memory"]["load"]["resident"] == 2**50
+    assert results["peak_memory"]["train"]["resident"] > 2**20
+    assert not results["budget"]["kept"]
+
+
+def test_tokens_are_those_of_all_processes_counted_once(build, tmp_path):
+    """Of three examples one process runs two, and those the longest: doubling its tokens would be too many."""
+    session = build(training={"batch_size": 3})
+    session.cutter = replace(session.cutter, processes=2)
+    indices = next(session.sampler.updates(0, 1))
+    state = Run(tmp_path, Screen(main=True), Phases(MemoryMeter(torch.device("cpu"))))
+    _record(session, state, 1, indices, session.cutter.cut(indices), UpdateResult(1.0, 1.0, 1e-3, False), 1.0)
+    assert records(tmp_path, "update")[0]["tokens_per_second"] == session.examples.lengths.used[indices].sum()
