@@ -70,6 +70,10 @@ class Examples:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def take(self, indices: np.ndarray) -> Examples:
+        lengths = Lengths(self.lengths.used[indices], self.lengths.full[indices])
+        return Examples(self.tokens.select(indices), [self.labels[i] for i in indices], lengths)
+
 
 def read_data(recipe: Recipe) -> RawData:
     """DataError lists what is wrong with the files or their rows."""

@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from accelerate.utils import broadcast_object_list, set_seed
 
 from launcher.build import Parts, Session, build_session, change_model, check_schedule, warmup_updates
 from launcher.data import Examples, RawData, read_data, tokenise
+from launcher.errors import DataError
 from launcher.fit import fit
 from launcher.job import Job
 from launcher.meter import MemoryMeter
@@ -106,8 +108,10 @@ def _tokenise(
     bounds = [bound for bound in (wanted, limit) if bound is not None]
     cut = min(bounds) if bounds else None
     task = plan.recipe.task
-    train = tokenise(raw.train, task, labels, tokenizer, cut)
-    held = tokenise(raw.validation, task, labels, tokenizer, cut) if raw.validation is not None else None
+    train = _with_tokens(tokenise(raw.train, task, labels, tokenizer, cut), raw.train.source)
+    held = None
+    if raw.validation is not None:
+        held = _with_tokens(tokenise(raw.validation, task, labels, tokenizer, cut), raw.validation.source)
     seconds = time.perf_counter() - start
     if plan.settings.fast_tokenizer and not tokenizer.is_fast:
         speed = (len(train) + (len(held) if held else 0)) / seconds
@@ -120,6 +124,18 @@ def _tokenise(
     if longer and wanted is None:
         log.warning("%s cut to the %d tokens that the model can read", count(longer, "text"), limit)
     return train, held
+
+
+def _with_tokens(examples: Examples, source: str) -> Examples:
+    """Without the texts of which the tokenizer leaves nothing, not even special tokens: no model reads those."""
+    keep = np.flatnonzero(examples.lengths.used)
+    lost = len(examples) - len(keep)
+    if not len(keep):
+        raise DataError(source, ["the tokenizer leaves nothing of any text; is it that of another language?"])
+    if not lost:
+        return examples
+    log.warning("data: %s of %s dropped: no tokens", count(lost, "text"), f"{len(examples):,}")
+    return examples.take(keep)
 
 
 def _start_folder(plan: Plan, accelerator: Accelerator) -> Path:

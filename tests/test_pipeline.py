@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -192,3 +193,26 @@ def test_tokens_are_those_of_all_processes_counted_once(build, tmp_path):
     state = Run(tmp_path, Screen(main=True), Phases(MemoryMeter(torch.device("cpu"))))
     _record(session, state, 1, indices, session.cutter.cut(indices), UpdateResult(1.0, 1.0, 1e-3, False), 1.0)
     assert records(tmp_path, "update")[0]["tokens_per_second"] == session.examples.lengths.used[indices].sum()
+
+
+@pytest.fixture
+def tokenizer_of_words_alone(tiny_model, tmp_path):
+    """A model whose tokenizer adds no special tokens and leaves nothing of what is not letters."""
+    folder = shutil.copytree(tiny_model, tmp_path / "words_alone")
+    content = json.loads((folder / "tokenizer.json").read_text())
+    letters = {"type": "Replace", "pattern": {"Regex": "[^a-z ]"}, "content": ""}
+    (folder / "tokenizer.json").write_text(json.dumps(content | {"post_processor": None, "normalizer": letters}))
+    return folder
+
+
+def test_texts_of_which_the_tokenizer_leaves_nothing_are_dropped_and_counted(
+    train, tokenizer_of_words_alone, tmp_path, capsys
+):
+    (tmp_path / "rows.csv").write_text("text,label\n!!,a\ngood,a\nbad room,b\n?,b\n", encoding="utf-8")
+    train(
+        model={"source": str(tokenizer_of_words_alone)},
+        data={"train": str(tmp_path / "rows.csv")},
+        training={"batch_size": 1, "updates": None, "epochs": 1},
+    )
+    assert "data: 2 texts of 4 dropped: no tokens" in capsys.readouterr().out
+    assert len(records(tmp_path / "runs" / "tiny", "update")) == 2
