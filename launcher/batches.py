@@ -103,6 +103,6 @@ class Cutter:
         return longest if self.limits.tokens is not None and longest > self.limits.tokens else None
 
 
-def padding_share(used_tokens: int, padded_tokens: int) -> float:
-    """Share of the work that is padding: 0 is none."""
+def padding_share(used_tokens: float, padded_tokens: float) -> float:
+    """Share of the work that is padding; of a process that is dealt no example, 0."""
     return 1 - used_tokens / padded_tokens if padded_tokens else 0.0

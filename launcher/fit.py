@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from launcher.batches import Update
+from launcher.batches import Update, padding_share
 from launcher.build import Session
 from launcher.evaluate import evaluate
 from launcher.export import save_model
@@ -66,7 +66,7 @@ def _record(
         seconds=seconds,
         examples_per_second=update.examples / seconds,
         tokens_per_second=int(session.examples.lengths.used[indices].sum()) / seconds,
-        padding_share=1 - used / padded if padded else 0.0,
+        padding_share=padding_share(used, padded),
         peak_memory=run.phase.meter.now(),
     )
     return f"loss {result.loss:.4f}  {update.examples / seconds:.1f} examples/s"

@@ -6,6 +6,7 @@ from typing import Any
 
 from accelerate.utils import gather_object
 
+from launcher.batches import padding_share
 from launcher.build import Session
 from launcher.records import write_json
 from launcher.run_state import Run
@@ -34,7 +35,7 @@ def collect(session: Session, run: Run) -> dict[str, Any]:
         "kept_update": run.kept_update,
         "seconds": run.phase.seconds,
         "examples_per_second": totals["examples"] / totals["seconds"],
-        "padding_share": 1 - totals["used_tokens"] / totals["padded_tokens"],
+        "padding_share": padding_share(totals["used_tokens"], totals["padded_tokens"]),
         "peak_memory": peaks,
     }
     if memory.budget is not None:

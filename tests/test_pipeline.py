@@ -17,6 +17,7 @@ from launcher.meter import MemoryMeter
 from launcher.pipeline import run
 from launcher.run_state import Phases, Run
 from launcher.screen import Screen
+from launcher.summary import collect
 from launcher.train import UpdateResult
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning")  # torch without a card, in pipeline
@@ -183,6 +184,17 @@ def test_the_peak_is_that_of_the_process_that_took_most(train, monkeypatch):
     assert results["peak_memory"]["load"]["resident"] == 2**50
     assert results["peak_memory"]["train"]["resident"] > 2**20
     assert not results["budget"]["kept"]
+
+
+def test_a_process_that_is_dealt_no_example_reports_as_the_others_do(build, tmp_path):
+    """As the third of three at two examples an update."""
+    session = build(training={"batch_size": 2})
+    session.cutter = replace(session.cutter, processes=3, rank=2)
+    indices = next(session.sampler.updates(0, 1))
+    state = Run(tmp_path, Screen(main=True), Phases(MemoryMeter(torch.device("cpu"))))
+    with state.phase("train"):
+        _record(session, state, 1, indices, session.cutter.cut(indices), UpdateResult(1.0, 1.0, 1e-3, False), 1.0)
+    assert collect(session, state)["padding_share"] == 0
 
 
 def test_tokens_are_those_of_all_processes_counted_once(build, tmp_path):
