@@ -13,7 +13,7 @@ ACCELERATE = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launc
 QUIET = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
 TWO = ["--multi_gpu", "--num_processes", "2", "--main_process_port", "0", *QUIET]
 ONE = ["--num_processes", "1", *QUIET]
-LIMIT_SECONDS = 180
+LIMIT_SECONDS = 600  # for machines that are shared; most starts take 10
 
 
 def start(

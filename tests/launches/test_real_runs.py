@@ -55,7 +55,7 @@ def test_chinese_hotel_reviews_are_learned_from_a_float16_checkpoint(shared, tmp
     }
     path = tmp_path / "hotel.yaml"
     path.write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    done = start([ACCELERATE[0], "-m", "launcher", "run", str(path)], cwd=ROOT, limit=600, OMP_NUM_THREADS="2")
+    done = start([ACCELERATE[0], "-m", "launcher", "run", str(path)], cwd=ROOT, limit=1800, OMP_NUM_THREADS="2")
     assert done.returncode == 0, done.stderr[-3000:]
     results = results_of(tmp_path / "hotel")
     assert results["floor"]["accuracy"] == pytest.approx(0.685, abs=0.002)
