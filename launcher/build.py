@@ -89,7 +89,8 @@ def build_session(plan: Plan, accelerator: Accelerator, parts: Parts) -> Session
     if parts.held is not None:
         validation = parts.held, evaluation_cutter(cutter, parts.held.lengths.used, training.batch_size)
     frozen = frozen_modules(model)
-    model.to(accelerator.device)
+    if model.device != accelerator.device:
+        model.to(accelerator.device)
     optimizer = make_optimizer(plan, model)
     schedule = make_schedule(training, optimizer, total) if plan.settings.scheduled else None
     collator = Collator(parts.tokenizer, plan.recipe.task, accelerator.device)
@@ -97,7 +98,8 @@ def build_session(plan: Plan, accelerator: Accelerator, parts: Parts) -> Session
         accelerator.ddp_handler = DistributedDataParallelKwargs(
             find_unused_parameters=has_unused_parameters(model, collator, parts.train)
         )
-    wrapped, optimizer = accelerator.prepare(model, optimizer)
+    # The model is on its device already.
+    wrapped, optimizer = accelerator.prepare(model, optimizer, device_placement=[False, False])
     check_wrapped(wrapped, accelerator)
     # From here on each process drops out other units of its own examples.
     set_seed(training.seed, device_specific=True)

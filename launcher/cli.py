@@ -54,6 +54,28 @@ def run(recipe: RecipeFile, overrides: Overrides = None, processes: Processes = 
 
 
 @app.command()
+def forecast(
+    recipe: RecipeFile,
+    overrides: Overrides = None,
+    device: Annotated[str, typer.Option(help='A card such as "RTX 3060" or "A100 80GB", or cpu')] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="For machines")] = False,
+) -> None:
+    """Tell the peak memory of a run before the run: no weights and no card are needed."""
+    from launcher.devices import find_device
+    from launcher.forecast.show import show_forecast
+    from launcher.forecast.start import forecast as run_forecast
+    from launcher.screen import Screen
+
+    target = find_device(device)
+    check_recipe(recipe, overrides or ())
+    answer = run_forecast(recipe, overrides or (), target)
+    if as_json:
+        print(json.dumps(answer.as_json(), indent=2))
+    else:
+        show_forecast(Screen(main=True), answer, target)
+
+
+@app.command()
 def strategies() -> None:
     """All strategies: what each does, and whether it is free, slower or changes what is learned."""
     from launcher.screen import Screen

@@ -37,6 +37,10 @@ class ModelError(LauncherError):
     exit_code = 2
 
 
+class ForecastError(LauncherError):
+    """A run whose memory cannot be told beforehand."""
+
+
 class LaunchError(LauncherError):
     """The processes that were started cannot train one model together."""
 

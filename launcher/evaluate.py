@@ -13,6 +13,8 @@ from launcher.data import Examples
 from launcher.tasks.base import Evaluation
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from launcher.batches import Cutter
 
 
@@ -25,14 +27,20 @@ def evaluate(session: Session) -> Evaluation:
 
 
 @torch.no_grad()
+def logits_of(session: Session, examples: Examples, cutter: Cutter, indices: np.ndarray) -> Tensor:
+    """Of one micro-batch, on the device: (examples, outputs), float32."""
+    batch = session.collator(examples, indices, cutter.padded_length(indices))
+    logits: Tensor = session.model(**batch.inputs).logits.float()
+    return logits
+
+
 def predict(session: Session, examples: Examples, cutter: Cutter) -> np.ndarray:
     """Logits of all examples, in the data's order: (examples, outputs), float32, on every process."""
     session.model.eval()
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     for micro_batch in cutter.cut(np.arange(len(examples))).micro_batches:
-        batch = session.collator(examples, micro_batch.examples, cutter.padded_length(micro_batch.examples))
-        logits = session.model(**batch.inputs).logits.float().cpu().numpy()
-        parts.append((micro_batch.examples, logits))
+        logits = logits_of(session, examples, cutter, micro_batch.examples)
+        parts.append((micro_batch.examples, logits.cpu().numpy()))
     session.set_train_mode()
     gathered = gather_object(parts)
     order = np.concatenate([indices for indices, _ in gathered])

@@ -27,7 +27,7 @@ def fit(session: Session, run: Run) -> None:
             start = time.perf_counter()
             update = session.cutter.cut(indices)
             result = train_update(session, update)
-            facts = _record(session, run, number, indices, update, result, time.perf_counter() - start)
+            facts = _record(session, run, number, indices, update, result, start)
             bar.advance(facts)
             if number == 1:
                 rehearse(session)
@@ -45,11 +45,13 @@ def _is_due(session: Session, number: int) -> bool:
 
 
 def _record(
-    session: Session, run: Run, number: int, indices: np.ndarray, update: Update, result: UpdateResult, seconds: float
+    session: Session, run: Run, number: int, indices: np.ndarray, update: Update, result: UpdateResult, start: float
 ) -> str:
     """Returns the facts for the bar. Padding is that of this process; all else counts every process."""
-    if not math.isfinite(result.loss) and not result.skipped:
-        log.warning("update %d: the loss is %s", number, result.loss)
+    loss, norm = float(result.loss), float(result.gradient_norm)
+    seconds = time.perf_counter() - start  # only now the device is through with the update
+    if not math.isfinite(loss) and not result.skipped:
+        log.warning("update %d: the loss is %s", number, loss)
     real = [micro_batch.examples for micro_batch in update.micro_batches if micro_batch.weight]
     used = sum(int(session.examples.lengths.used[examples].sum()) for examples in real)
     padded = sum(len(examples) * session.cutter.padded_length(examples) for examples in real)
@@ -58,9 +60,9 @@ def _record(
         kind="update",
         update=number,
         epoch=round(number / session.sampler.updates_per_epoch, 4),
-        loss=result.loss,
+        loss=loss,
         learning_rate=result.learning_rate,
-        gradient_norm=result.gradient_norm,
+        gradient_norm=norm,
         skipped=result.skipped,
         micro_batches=len(update.micro_batches),
         seconds=seconds,
@@ -69,7 +71,7 @@ def _record(
         padding_share=padding_share(used, padded),
         peak_memory=run.phase.meter.now(),
     )
-    return f"loss {result.loss:.4f}  {update.examples / seconds:.1f} examples/s"
+    return f"loss {loss:.4f}  {update.examples / seconds:.1f} examples/s"
 
 
 def _evaluate(session: Session, run: Run, number: int) -> None:

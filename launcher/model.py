@@ -97,6 +97,20 @@ def load_model(recipe: Recipe, config: PretrainedConfig) -> PreTrainedModel:
     return model  # type: ignore[no-any-return]
 
 
+def new_model(recipe: Recipe, config: PretrainedConfig) -> PreTrainedModel:
+    """The same model with weights of no meaning: no file of weights is read, on fake tensors none is made."""
+    import torch
+    import transformers
+    from transformers.initialization import no_init_weights
+
+    auto = getattr(transformers, recipe.task.auto_model)
+    with no_init_weights():  # some draw from distributions by values, which fake tensors do not have
+        model: PreTrainedModel = auto.from_config(
+            config, dtype=torch.float32, trust_remote_code=recipe.model.trust_remote_code
+        )
+    return model
+
+
 def length_limit(config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int | None:
     """Tokens that the model can read at once; None where its positions have no end."""
     limits = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,9 @@ from launcher.units import count, format_seconds
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+    from launcher.recipe import Recipe
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +83,7 @@ def _introduce(session: Session) -> None:
         )
 
 
-def load_parts(plan: Plan) -> Parts:
+def load_parts(plan: Plan, make_model: Callable[[Recipe, PretrainedConfig], PreTrainedModel] = load_model) -> Parts:
     """Data, tokenizer and model, the model changed by the strategies; says what happened to the data."""
     recipe = plan.recipe
     raw = read_data(recipe)
@@ -94,7 +97,7 @@ def load_parts(plan: Plan) -> Parts:
     limit = length_limit(config, tokenizer)
     train, validation = _tokenise(plan, raw, labels, tokenizer, limit)
     set_seed(recipe.training.seed)  # new weights are the same on every process and in every run
-    model = load_model(recipe, config)
+    model = make_model(recipe, config)
     for note in change_model(plan, model):
         log.info("%s", note)
     return Parts(model, tokenizer, labels, train, validation, limit)

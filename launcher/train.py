@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 class UpdateResult:
     """Of the whole update, over all processes. `loss` is the mean over its examples, before the step.
 
-    `learning_rate` is None where the optimizer finds its own.
+    `learning_rate` is None where the optimizer finds its own. Tensors have the shape (): reading their numbers waits
+    for the device, so the caller does it once, when all is started.
     """
 
-    loss: float
-    gradient_norm: float
+    loss: Tensor
+    gradient_norm: Tensor
     learning_rate: float | None
     skipped: bool
 
@@ -39,7 +41,7 @@ def train_update(session: Session, update: Update) -> UpdateResult:
         session.schedule.step()
     session.optimizer.zero_grad()
     whole = session.accelerator.reduce(loss, reduction="sum")
-    return UpdateResult(float(whole), norm, rate, skipped)
+    return UpdateResult(whole, norm, rate, skipped)
 
 
 def accumulate(session: Session, update: Update) -> Tensor:
@@ -65,17 +67,30 @@ def backward(session: Session, micro_batch: MicroBatch, examples: int) -> Tensor
     return loss.detach()
 
 
+def worst_update(session: Session) -> Update:
+    """The largest micro-batch that the data can bring, twice, so that it meets gradients of its own size.
+
+    Once where it is always the whole update: there no gradient is ever waiting for it.
+    """
+    batch_size = session.plan.recipe.training.batch_size
+    worst = session.cutter.worst(batch_size)
+    share = math.ceil(min(batch_size, len(session.examples)) / session.cutter.processes)
+    is_whole = len(worst.examples) == share and not session.cutter.sorted_by_length
+    micro_batches = (worst,) if is_whole else (worst, worst)
+    return Update(micro_batches, len(worst.examples) * len(micro_batches))
+
+
 def rehearse(session: Session) -> None:
-    """The largest micro-batch that the data can bring, once with and once without gradients already there.
+    """Runs forward and backward of the worst update.
 
     After the first update, so that optimizer states are in place: memory that runs out does so in the first seconds.
     Nothing of it is kept: no gradient, no step, and the random numbers go on as if it had not been.
     """
-    worst = session.cutter.worst(session.plan.recipe.training.batch_size)
+    worst = worst_update(session)
     devices = [session.accelerator.device] if session.accelerator.device.type == "cuda" else []
     with torch.random.fork_rng(devices), session.accelerator.no_sync(session.model):
-        for _ in range(2):
-            backward(session, worst, len(worst.examples))
+        for micro_batch in worst.micro_batches:
+            backward(session, micro_batch, worst.examples)
     session.optimizer.zero_grad()
 
 
@@ -92,9 +107,9 @@ def _step(session: Session) -> bool:
     return bool(scaler.get_scale() < before)
 
 
-def _clip(session: Session) -> float:
+def _clip(session: Session) -> Tensor:
     """The gradient's norm over all trained parameters, before it is clipped."""
     limit = session.plan.recipe.training.max_grad_norm
     trained = [parameter for parameter in session.model.parameters() if parameter.requires_grad]
-    norm = session.accelerator.clip_grad_norm_(trained, limit if limit is not None else float("inf"))
-    return float(norm)
+    norm: Tensor = session.accelerator.clip_grad_norm_(trained, limit if limit is not None else float("inf"))
+    return norm

@@ -95,7 +95,7 @@ def test_the_reported_loss_is_the_mean_over_the_update(build):
     with torch.no_grad():
         expected = float(model(**batch.inputs, labels=batch.labels).loss)
     result = train_update(session, session.cutter.cut(WHOLE_UPDATE))
-    assert result.loss == pytest.approx(expected, rel=1e-5)
+    assert float(result.loss) == pytest.approx(expected, rel=1e-5)
 
 
 def test_rehearsal_leaves_no_trace(build):

@@ -100,7 +100,7 @@ def test_two_processes_train_and_predict_as_one(launched, name):
     AcceleratorState._reset_state(reset_partial_state=True)
     session = session_from(folder / f"{name}.yaml")
     session.set_train_mode()
-    losses = [train_update(session, session.cutter.cut(i)).loss for i in session.sampler.updates(0, 3)]
+    losses = [float(train_update(session, session.cutter.cut(i)).loss) for i in session.sampler.updates(0, 3)]
     weights = torch.cat([p.detach().flatten() for p in session.model.parameters()])
     both = torch.load(folder / f"{name}-0.pt")
     assert answers[0][name]["losses"] == pytest.approx(losses, rel=1e-5)

@@ -31,7 +31,7 @@ def answers_of(path: Path) -> dict[str, object]:
         errors[name] = relative_error(update_gradient(session, indices), expected)
     losses = []
     for indices in session.sampler.updates(0, 3):
-        losses.append(train_update(session, session.cutter.cut(indices)).loss)
+        losses.append(float(train_update(session, session.cutter.cut(indices)).loss))
         rehearse(session)
     weights = torch.cat([p.detach().flatten() for p in session.model.parameters()])
     held = session.validation

@@ -30,7 +30,7 @@ def train(session, first, end):
     from launcher.train import train_update
 
     session.set_train_mode()
-    return [train_update(session, session.cutter.cut(i)).loss for i in session.sampler.updates(first, end)]
+    return [float(train_update(session, session.cutter.cut(i)).loss) for i in session.sampler.updates(first, end)]
 
 
 def weights(session):

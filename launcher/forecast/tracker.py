@@ -1,0 +1,105 @@
+"""Follows every tensor storage from birth to death: what it is for, when it lives, how large it is."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+ACTIVATIONS = "activations"
+TEMPORARIES = "temporaries"
+# The autograd engine's sum of two gradients of one tensor, and of a third and more.
+SUM, SUM_AGAIN = "autograd sum", "autograd sum again"
+# Real tensors are changed in place here; under a dispatch mode autograd makes new ones instead
+# (isTensorSubclassLike in torch/csrc/autograd). The first sum of two gradients is a new tensor either way.
+IN_PLACE_FOR_REAL = {"aten.scatter_add.default", SUM_AGAIN}
+
+
+@dataclass
+class Storage:
+    """`size` in bytes; `operator` and `phase` are where it was born; `row` says what it is for."""
+
+    size: int
+    operator: str
+    phase: str
+    row: str = TEMPORARIES
+
+
+@dataclass(frozen=True)
+class Event:
+    """One storage is born (`size` above zero) or dies, in a phase."""
+
+    storage: int
+    size: int
+    phase: str
+
+
+class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees what operators return while it is entered, and what it is told of; forgets nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.phase = "load"
+        self.storages: list[Storage] = []
+        self.events: list[Event] = []
+        self._live: dict[int, int] = {}
+
+    def name(self, tensors: Iterable[torch.Tensor], row: str) -> None:
+        """Says what these are for; those not seen before live from now on."""
+        for tensor in tensors:
+            self.storages[self._number(tensor, "given")].row = row
+
+    def name_survivors(self, phase: str, row: str) -> None:
+        """What was born in this phase, lives now and has no name yet."""
+        for number in self._live.values():
+            storage = self.storages[number]
+            if storage.phase == phase and storage.row == TEMPORARIES:
+                storage.row = row
+
+    def _number(self, tensor: torch.Tensor, operator: str) -> int:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self._live:
+            self._live[key] = len(self.storages)
+            self._event(len(self.storages), storage.nbytes())
+            self.storages.append(Storage(storage.nbytes(), operator, self.phase))
+            weakref.finalize(storage, self._died, key, self._live[key])
+        return self._live[key]
+
+    def _event(self, number: int, size: int) -> None:
+        self.events.append(Event(number, size, self.phase))
+
+    def _died(self, key: int, number: int) -> None:
+        del self._live[key]
+        self._event(number, -self.storages[number].size)
+
+    def real_events(self) -> list[Event]:
+        """The events as real tensors would make them: what is changed in place dies before it is born anew."""
+        events = list(self.events)
+        for place, (birth, death) in enumerate(pairwise(self.events)):
+            operator = self.storages[birth.storage].operator
+            if birth.size > 0 and operator in IN_PLACE_FOR_REAL and death.size == -birth.size:
+                events[place], events[place + 1] = death, birth
+        return events
+
+    def _operator(self, func: Any, args: Any) -> str:
+        name = str(func)
+        if name != "aten.add.Tensor" or self.phase != "backward" or torch.is_grad_enabled():
+            return name
+        number = self._live.get(args[0].untyped_storage()._cdata)
+        is_sum = number is not None and self.storages[number].operator in (SUM, SUM_AGAIN)
+        return SUM_AGAIN if is_sum else SUM
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        operator = self._operator(func, args)
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor):
+                self._number(leaf, operator)
+        return result

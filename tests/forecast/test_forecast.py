@@ -1,0 +1,114 @@
+"""Promise 2: the forecast is the run. Fake tensors against the allocator's own events of a real CPU run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from launcher.check import check
+from launcher.devices import CPU, find_device
+from launcher.errors import DataError, ForecastError
+from launcher.forecast.start import forecast
+from launcher.strategies import ALL
+from tests.conftest import make_tiny_model
+from tests.families import FAMILIES, make_family
+from tests.forecast.real_peak import forecast_peak, real_peak
+
+OFF = {"uniform_dynamic_padding": False, "fast_tokenizer": False}
+EVALUATED = {"validation": {"share": 0.25}}
+TOLERANCE = 0.01  # tiny models: a few kilobytes of scalars count
+REFUSED = {"mixed_precision"}
+each = pytest.mark.parametrize("cls", [c for c in ALL if c.key not in REFUSED], ids=lambda cls: cls.key)
+
+
+def error_of(build, recipe, **sections):
+    """(forecast - real) / real."""
+    real = real_peak(build(**sections))
+    return forecast_peak(recipe(**sections)) / real - 1
+
+
+@each
+def test_every_strategy_is_forecast_without_a_formula_of_its_own(build, recipe, cls):
+    sections = {"strategies": OFF | {cls.key: cls.example}, "data": EVALUATED}
+    assert abs(error_of(build, recipe, **sections)) < TOLERANCE
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_every_family_is_forecast(build, recipe, model_type, tmp_path):
+    model = {"source": str(make_family(model_type, tmp_path / "model")), "config": {}}
+    strategies = {"uniform_dynamic_padding": True, "gradient_accumulation": {"tokens": 256}}
+    assert abs(error_of(build, recipe, model=model, strategies=strategies)) < TOLERANCE
+
+
+def test_adafactors_own_rate_which_reads_values_is_forecast(build, recipe):
+    strategies = OFF | {"adafactor": {"preset": "own_rate"}}
+    assert abs(error_of(build, recipe, strategies=strategies)) < TOLERANCE
+
+
+def test_weights_are_not_needed(recipe, tmp_path):
+    """A model of 125 million parameters from its config alone."""
+    folder = big_roberta(tmp_path)
+    (folder / "model.safetensors").write_bytes(b"")
+    answer = forecast(recipe(model={"source": str(folder), "config": {}}), [], CPU)
+    assert answer.peak.rows["weights"] == pytest.approx(4 * 124_647_170, rel=1e-4)
+
+
+def big_roberta(folder):
+    from transformers import RobertaConfig
+
+    make_tiny_model(folder / "roberta")
+    config = RobertaConfig(vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5)
+    config.save_pretrained(folder / "roberta")
+    return folder / "roberta"
+
+
+def test_the_published_counters_of_a_gpu_are_met(recipe, tmp_path, monkeypatch):
+    """roberta-base classification, batch 2, length 16, float32, foreach AdamW (torch 2.2, transformers of 2024)."""
+    from accelerate.state import AcceleratorState
+
+    from launcher.forecast import trace
+    from launcher.plan import make_plan
+
+    def with_foreach(job):
+        plan = make_plan(job)
+        plan.settings.optimizer_options = {"foreach": True}
+        return plan
+
+    rows = [{"text": " ".join(["the"] * 14), "label": label} for label in ("a", "b")] * 2
+    data = tmp_path / "sixteen.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sections = {"data": {"train": str(data)}, "training": {"batch_size": 2}, "strategies": OFF}
+    path = recipe(model={"source": str(big_roberta(tmp_path)), "config": {}}, **sections)
+    monkeypatch.setattr(trace, "make_plan", with_foreach)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    answer = trace.trace(check(path), find_device("V100"))
+    assert answer.peak.size == pytest.approx(2_497_900_032, rel=0.01)
+    assert answer.reserved == pytest.approx(2_707_423_232, rel=0.01)
+
+
+def test_a_card_keeps_smaller_dropout_masks_than_a_cpu(recipe):
+    path = recipe(model={"config": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}})
+    on_cpu, on_card = (forecast(path, [], find_device(name)) for name in ("cpu", "RTX 3090"))
+    assert on_card.phases["forward"].rows["activations"] < on_cpu.phases["forward"].rows["activations"]
+    assert on_cpu.reserved is None
+    assert on_card.reserved >= on_card.peak.size
+
+
+@pytest.mark.parametrize("device", ["cpu", "A100"])
+def test_what_cannot_be_forecast_says_so(recipe, device):
+    path = recipe(strategies=OFF | {"mixed_precision": {"precision": "bf16"}})
+    with pytest.raises(ForecastError, match="mixed_precision cannot be forecast yet"):
+        forecast(path, [], find_device(device))
+
+
+def test_mistakes_in_the_data_keep_their_kind(recipe):
+    with pytest.raises(DataError, match=r"is not a number; task.problem: regression needs one"):
+        forecast(recipe(task={"problem": "regression"}, data={"columns": {"label": "text"}}), [], CPU)
+
+
+def test_rows_add_up_to_the_peak(recipe):
+    answer = forecast(recipe(data=EVALUATED), [], CPU)
+    assert set(answer.phases) == {"load", "forward", "backward", "update", "evaluate"}
+    assert all(sum(peak.rows.values()) == peak.size for peak in answer.phases.values())
+    assert answer.peak.size == max(peak.size for peak in answer.phases.values())
