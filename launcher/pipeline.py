@@ -94,6 +94,8 @@ def load_parts(plan: Plan, make_model: Callable[[Recipe, PretrainedConfig], PreT
     config = load_config(recipe)
     tokenizer = load_tokenizer(recipe, config)
     labels = apply_labels(config, recipe.task, raw.labels)
+    if labels:
+        log.info("%s: %s", count(len(labels), "label"), ", ".join(labels[:20]) + (" ..." if labels[20:] else ""))
     limit = length_limit(config, tokenizer)
     train, validation = _tokenise(plan, raw, labels, tokenizer, limit)
     set_seed(recipe.training.seed)  # new weights are the same on every process and in every run
@@ -124,7 +126,7 @@ def _tokenise(
         for note in strategy.notes_on_lengths(train.lengths, most):
             log.info("%s: %s", strategy.key, note)
     longer = int((train.lengths.full > train.lengths.used).sum())
-    if longer and wanted is None:
+    if longer and limit is not None and (wanted is None or wanted > limit):
         log.warning("%s cut to the %d tokens that the model can read", count(longer, "text"), limit)
     return train, held
 

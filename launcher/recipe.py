@@ -94,7 +94,7 @@ class Training(Section):
     warmup: float = Field(default=0.0, ge=0, description="Below 1: share of all updates; from 1 on: number of updates")
     weight_decay: float = Field(default=0.0, ge=0, lt=1, description="Not applied to biases and norms")
     max_grad_norm: float | None = Field(default=1.0, gt=0, description="Clip the gradient's norm; null: do not clip")
-    seed: int = Field(default=0, ge=0, lt=2**32, description="Of the split, the order, new weights and dropout")
+    seed: int = Field(default=0, ge=0, lt=2**31, description="Of the split, the order, new weights and dropout")
     evaluate_every: int | None = Field(default=None, ge=1, description="Updates; absent: after every epoch")
     keep_best: str | None = Field(default=None, description="Keep the weights of the best evaluation by this metric")
 

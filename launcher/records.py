@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import shutil
@@ -34,14 +35,24 @@ def new_run_folder(folder: Path, name: str) -> Path:
 def write_json(path: Path, content: object) -> None:
     """Whole or not at all: to a temporary name, then renamed."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(strict(content), indent=2, ensure_ascii=False, allow_nan=False)
+    temporary.write_text(text + "\n", encoding="utf-8")
     temporary.replace(path)
 
 
 def append_line(path: Path, record: dict[str, Any]) -> None:
     """One JSON object a line; what is there already is never touched."""
     with path.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+        lines.write(json.dumps(strict(record), ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def strict(content: Any) -> Any:
+    """JSON has no NaN and no infinity: null stands for them, which no other number is written as."""
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    if isinstance(content, dict):
+        return {name: strict(value) for name, value in content.items()}
+    return [strict(value) for value in content] if isinstance(content, list | tuple) else content
 
 
 def replace_folder(temporary: Path, final: Path) -> None:

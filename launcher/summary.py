@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from accelerate.utils import gather_object
@@ -79,7 +80,8 @@ def _show(session: Session, run: Run, results: dict[str, Any]) -> None:
         screen.say(f"budget {format_bytes(budget['bytes'])} {verdict}: the peak was {format_bytes(budget['peak'])}")
     screen.say(f"model of update {run.kept_update}: {run.folder / 'model'}")
     usage = session.plan.recipe.task.usage(str(run.folder / "model"))
-    screen.say(f'use it: python -c "from transformers import pipeline; print({usage})"')
+    code = f"from transformers import pipeline; print({usage})"
+    screen.say(f"use it: python -c {shlex.quote(code)}")
 
 
 def _show_quality(run: Run, evaluation: Evaluation, better: bool) -> None:

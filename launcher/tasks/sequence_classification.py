@@ -49,7 +49,8 @@ class SequenceClassification(Task):
         return {"loss": "min", "accuracy": "max", "macro_f1": "max"}
 
     def usage(self, folder: str) -> str:
-        return f"pipeline({self.pipeline_tag!r}, {folder!r})('your text')"
+        every_label = ", top_k=None" if self.problem == "multi_label" else ""
+        return f"pipeline({self.pipeline_tag!r}, {folder!r}{every_label})('your text')"
 
     def label_names(self, values: Sequence[object], known: Sequence[str]) -> tuple[str, ...]:
         if self.problem == "regression":

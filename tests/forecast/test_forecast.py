@@ -104,7 +104,7 @@ def test_what_cannot_be_forecast_says_so(recipe, device):
 
 def test_mistakes_in_the_data_keep_their_kind(recipe):
     with pytest.raises(DataError, match=r"is not a number; task.problem: regression needs one"):
-        forecast(recipe(task={"problem": "regression"}, data={"columns": {"label": "text"}}), [], CPU)
+        forecast(recipe(task={"problem": "regression"}), [], CPU)
 
 
 def test_rows_add_up_to_the_peak(recipe):

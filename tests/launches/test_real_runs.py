@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 
 import pytest
 import yaml
@@ -24,9 +25,9 @@ def test_the_quickstart_learns_bbc_topics(tmp_path):
     results = results_of(tmp_path / "quickstart")
     assert results["metrics"]["accuracy"] > 0.90
     assert results["floor"]["accuracy"] < 0.32
-    usage = re.search(r'use it: (python -c "(.*)")', done.stdout)
+    usage = re.search(r"use it: (python -c .*)", done.stdout)
     assert usage is not None, done.stdout
-    answer = start([ACCELERATE[0], "-c", usage[2]], cwd=tmp_path)
+    answer = start([ACCELERATE[0], *shlex.split(usage[1])[1:]], cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr[-3000:]
     assert re.search(r"'label': '(business|entertainment|politics|sports|tech)'", answer.stdout)
 
