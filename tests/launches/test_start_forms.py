@@ -57,7 +57,7 @@ def test_a_mistake_is_told_once(form, recipe, tmp_path):
 
 def test_a_mistake_found_after_the_start_has_the_same_exit_code(recipe, tmp_path):
     """Bad rows are found by the processes, not by the check before them."""
-    path = recipe(task={"problem": "regression"}, data={"columns": {"label": "text"}})
+    path = recipe(task={"problem": "regression"})
     done = start([*CONSOLE, "run", "--processes", "2", str(path)], cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("is not a number; task.problem: regression needs one") > 0
