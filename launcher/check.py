@@ -10,7 +10,7 @@ from launcher.data_source import find_data, peek_columns
 from launcher.errors import RecipeError
 from launcher.job import Job
 from launcher.model_source import ModelFacts, read_model_facts
-from launcher.read_recipe import in_line_order, place_problem, read_recipe
+from launcher.read_recipe import in_line_order, place_problem, read_what_is_right
 from launcher.recipe import Recipe
 from launcher.sources import SourceError
 
@@ -19,7 +19,7 @@ Found = Iterator[tuple[str, str]]  # key, what is wrong with it
 
 def check(path: Path, overrides: Sequence[str] = (), *, processes: int = 1) -> Job:
     """The job that the recipe asks for; RecipeError lists every problem with its line."""
-    recipe, document = read_recipe(path, overrides)
+    recipe, document = read_what_is_right(path, overrides)
     found = [*_data_problems(recipe), *_task_problems(recipe)]
     facts: ModelFacts | None = None
     try:
@@ -27,9 +27,11 @@ def check(path: Path, overrides: Sequence[str] = (), *, processes: int = 1) -> J
     except ValueError as error:
         found.append(("model.source", str(error)))
     job = Job(recipe, facts, processes)
-    found += _strategy_problems(job)
-    if found:
-        raise RecipeError(str(path), in_line_order([place_problem(document, key, text) for key, text in found]))
+    if not document.problems:  # else numbers that strategies reckon with may be missing
+        found += _strategy_problems(job)
+    problems = document.problems + [place_problem(document, key, text) for key, text in found]
+    if problems:
+        raise RecipeError(str(path), in_line_order(problems))
     return job
 
 

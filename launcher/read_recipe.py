@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from launcher.errors import RecipeError
 from launcher.recipe import Recipe
+from launcher.recipe_mending import what_is_right
 from launcher.recipe_words import empty, in_words
 from launcher.yaml_file import Document, Place, parse_yaml, read_yaml
 
@@ -18,19 +19,31 @@ _PATH_KEYS = {"model.source", "data.train", "data.validation.file"}
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> tuple[Recipe, Document]:
     """The recipe, and the document that knows its lines; RecipeError lists all that is wrong with it."""
+    recipe, document = read_what_is_right(path, overrides)
+    if document.problems:
+        raise RecipeError(str(path), in_line_order(document.problems))
+    return recipe, document
+
+
+def read_what_is_right(path: Path, overrides: Sequence[str] = ()) -> tuple[Recipe, Document]:
+    """As much of a recipe as can be looked at further, beside what is wrong with it in `document.problems`.
+
+    RecipeError where too little is left: no model, task or data.
+    """
     document = read_yaml(path)
     for override in overrides:
         _apply(override, document)
-    recipe: Recipe | None = None
+    recipe: Recipe | None
     try:
-        recipe = Recipe.model_validate(document.value).with_base(path.resolve().parent)
+        recipe = Recipe.model_validate(document.value)
     except ValidationError as error:
         found = in_words(error.errors(), {*document.unread, *document.empty})
         document.problems += [place_problem(document, _key(place) or "recipe", text) for place, text in found]
+        recipe = what_is_right(document.value, error.errors())
     document.problems += [place_problem(document, _key(place), empty(place)) for place in document.empty]
-    if recipe is None or document.problems:
+    if recipe is None:
         raise RecipeError(str(path), in_line_order(document.problems))
-    return recipe, document
+    return recipe.with_base(path.resolve().parent), document
 
 
 def place_problem(document: Document, key: str, text: str) -> str:

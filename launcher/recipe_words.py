@@ -18,17 +18,23 @@ from launcher.yaml_file import Place
 
 def in_words(found: list[ErrorDetails], told: set[Place]) -> list[tuple[Place, str]]:
     """Each finding's place and words; none for what is `told` already, or follows from another finding."""
-    placed = [(_without_type_names(details["loc"]), details) for details in found]
-    meant = {
-        (*place[:-1], close)
-        for place, details in placed
-        if details["type"] == "extra_forbidden" and (close := _closest(str(place[-1]), _names_at(place[:-1])))
-    }
+    placed = [(place_of(details), details) for details in found]
+    taken = {(*place[:-1], meant(place)) for place, details in placed if details["type"] == "extra_forbidden"}
     return [
         (place, _words(details, place))
         for place, details in placed
-        if place not in told and not (details["type"] == "missing" and place in meant)
+        if place not in told and not (details["type"] == "missing" and place in taken)
     ]
+
+
+def place_of(details: ErrorDetails) -> Place:
+    """The keys that lead to a finding."""
+    return _without_type_names(details["loc"])
+
+
+def meant(place: Place) -> str | None:
+    """The key that an unknown one is nearly."""
+    return _closest(str(place[-1]), _names_at(place[:-1]))
 
 
 def empty(place: Place) -> str:
