@@ -81,7 +81,12 @@ def _show(session: Session, run: Run, results: dict[str, Any]) -> None:
     screen.say(f"model of update {run.kept_update}: {run.folder / 'model'}")
     usage = session.plan.recipe.task.usage(str(run.folder / "model"))
     code = f"from transformers import pipeline; print({usage})"
-    screen.say(f"use it: python -c {shlex.quote(code)}")
+    screen.say(f"use it: python -c {quoted(code)}")
+
+
+def quoted(code: str) -> str:
+    """In double quotes, which every shell knows, where nothing in it means something between those."""
+    return shlex.quote(code) if set(code) & set('"$`\\!%') else f'"{code}"'
 
 
 def _show_quality(run: Run, evaluation: Evaluation, better: bool) -> None:
