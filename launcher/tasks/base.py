@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -31,7 +32,7 @@ class Evaluation:
     floor_name: str = ""
 
 
-class Task(BaseModel):
+class Task(BaseModel, ABC):
     """Fields are what the recipe may say under `task`. Tensors are one micro-batch's, `count` of examples first."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -43,38 +44,38 @@ class Task(BaseModel):
     # The name under which `transformers.pipeline` runs it.
     pipeline_tag: ClassVar[str]
 
+    @abstractmethod
     def metric_names(self) -> dict[str, Literal["max", "min"]]:
         """Metrics that an evaluation gives, and which way is better."""
-        raise NotImplementedError
 
+    @abstractmethod
     def usage(self, folder: str) -> str:
         """One line of Python that runs the trained model."""
-        raise NotImplementedError
 
+    @abstractmethod
     def label_names(self, values: Sequence[object], known: Sequence[str]) -> tuple[str, ...]:
         """Names in the order of the model's outputs, from all label values; `known` is the data set's own order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def config_changes(self, labels: Sequence[str]) -> dict[str, Any]:
         """What the model's config must say for these labels."""
-        raise NotImplementedError
 
+    @abstractmethod
     def label(self, value: object, labels: Sequence[str]) -> object:
         """A row's label as the loss needs it; LabelError where it cannot be one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(self, rows: Rows, tokenizer: PreTrainedTokenizerBase, max_length: int | None) -> Rows:
         """Token columns of these rows, cut at `max_length` tokens (None: whole)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def label_tensor(self, labels: Sequence[Any]) -> Tensor:
         """The labels of one micro-batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Sum, not mean, over the micro-batch's examples: shape (), float32."""
-        raise NotImplementedError
 
+    @abstractmethod
     def evaluate(self, logits: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Evaluation:
         """Metrics of all validation examples; logits (examples, outputs) float32."""
-        raise NotImplementedError
