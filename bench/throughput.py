@@ -25,7 +25,7 @@ import torch
 import transformers
 from contestants import ROOT, Part, Timing, Train, Training, fresh_start, plan_of, train_ours, train_with_trainer
 
-from launcher.pipeline import load_parts
+from launcher.load import load_parts
 
 log = logging.getLogger("throughput")
 

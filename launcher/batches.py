@@ -82,25 +82,26 @@ class Cutter:
         return int(self.padding.padded(self.lengths[examples]).max())
 
     def worst(self, batch_size: int) -> MicroBatch:
-        """The largest micro-batch that the data can bring: most padded tokens, of equals the longest texts."""
+        """The largest micro-batch that the data can bring: most tokens as the limits count, of equals the longest."""
         longest_first = np.argsort(-self.lengths, kind="stable")
         padded = self.padding.padded(self.lengths[longest_first])
         most = math.ceil(min(batch_size, len(padded)) / self.processes)
-        best, best_tokens = longest_first[:1], 0
+        best, best_tokens = longest_first[:1], 0.0
         for length, start in zip(*np.unique(-padded, return_index=True), strict=True):
             length = int(-length)
-            if most * length <= best_tokens:
+            tokens = self.limits.size(length)
+            if most * tokens <= best_tokens:
                 break  # shorter texts cannot make more tokens any more
             fitting = self.limits.most_examples(length)
             size = min(most, len(padded) - int(start), most if fitting is None else fitting)
-            if size * length > best_tokens:
-                best, best_tokens = longest_first[start : start + size], size * length
+            if size * tokens > best_tokens:
+                best, best_tokens = longest_first[start : start + size], size * tokens
         return MicroBatch(best)
 
     def too_long(self) -> int | None:
         """The longest padded text, where not even one such fits into a micro-batch."""
         longest = int(self.padding.padded(self.lengths).max())
-        return longest if self.limits.tokens is not None and longest > self.limits.tokens else None
+        return longest if self.limits.most_examples(longest) == 0 else None
 
 
 def padding_share(used_tokens: float, padded_tokens: float) -> float:

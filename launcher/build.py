@@ -12,7 +12,7 @@ import numpy as np
 
 from launcher.batches import Cutter, UpdateSampler
 from launcher.collate import Collator
-from launcher.cutter import CostModel, Limits
+from launcher.cutter import CostModel
 from launcher.data import Examples
 from launcher.errors import DataError, RecipeError
 from launcher.model_parts import frozen_modules
@@ -161,18 +161,18 @@ def make_cutter(
     )
     longest = cutter.too_long()
     if longest is not None:
-        limit = plan.limits.tokens
+        takes, limit = math.ceil(plan.limits.size(longest)), plan.limits.tokens
         advice = "raise strategies.gradient_accumulation.tokens or cut with strategies.max_length.tokens"
-        raise DataError("micro-batches", [f"the longest text takes {longest} tokens, a micro-batch {limit}; {advice}"])
+        raise DataError("micro-batches", [f"the longest text takes {takes} tokens, a micro-batch {limit}; {advice}"])
     return cutter
 
 
 def evaluation_cutter(cutter: Cutter, lengths: np.ndarray, batch_size: int) -> Cutter:
     """As in training, with no more tokens at once than training's largest micro-batch, and that without gradients."""
-    worst = cutter.worst(batch_size).examples
+    worst, limits = cutter.worst(batch_size).examples, cutter.limits
     longest = int(cutter.padding.padded(lengths).max())
-    tokens = max(len(worst) * cutter.padded_length(worst), longest)
-    return replace(cutter, lengths=lengths, limits=Limits(cutter.limits.examples, tokens))
+    tokens = max(len(worst) * limits.size(cutter.padded_length(worst)), limits.size(longest))
+    return replace(cutter, lengths=lengths, limits=replace(limits, tokens=math.ceil(tokens)))
 
 
 def cost_model(device: str, config: PretrainedConfig) -> CostModel:

@@ -9,16 +9,25 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Limits:
-    """What one micro-batch of one process may hold; None: no limit of that kind. Tokens count padding."""
+    """What one micro-batch of one process may hold; None: no limit of that kind. Tokens count padding.
+
+    A text of `length` tokens counts as length x (1 + length x attention): memory grows with its square where attention
+    keeps all scores.
+    """
 
     examples: int | None = None
     tokens: int | None = None
+    attention: float = 0.0
+
+    def size(self, length: int) -> float:
+        """What one text of that padded length counts for, in tokens."""
+        return length * (1 + length * self.attention)
 
     def most_examples(self, length: int) -> int | None:
         """How many texts of that padded length fit; 0 where not even one does."""
         bounds = [self.examples] if self.examples is not None else []
         if self.tokens is not None:
-            bounds.append(self.tokens // length)
+            bounds.append(int(self.tokens / self.size(length)))
         return min(bounds) if bounds else None
 
 

@@ -28,7 +28,7 @@ class Plan:
         examples = self.settings.micro_batch_examples
         if self.settings.accumulation_steps is not None:
             examples = self.recipe.training.batch_size // (self.settings.accumulation_steps * self.processes)
-        return Limits(examples, self.settings.micro_batch_tokens)
+        return Limits(examples, self.settings.micro_batch_tokens, self.settings.micro_batch_attention)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for the run folder."""

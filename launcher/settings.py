@@ -29,3 +29,5 @@ class Settings:
     # What one process may put through forward and backward at once; None: no limit of that kind.
     micro_batch_examples: int | None = None
     micro_batch_tokens: int | None = None
+    # What a token counts more in that limit, for each token of its text.
+    micro_batch_attention: float = 0.0

@@ -156,7 +156,7 @@ def build(recipe: Callable[..., Path]) -> Iterator[Callable[..., Any]]:
 def session_from(path: Path, processes: int = 1) -> Any:
     from launcher.build import build_session
     from launcher.check import check
-    from launcher.pipeline import load_parts
+    from launcher.load import load_parts
     from launcher.plan import make_plan
     from launcher.processes import start_accelerator
 

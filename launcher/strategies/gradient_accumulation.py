@@ -25,6 +25,9 @@ class GradientAccumulation(Strategy):
     steps: int | None = Field(default=None, ge=1, description="Micro-batches that each process runs per update")
     micro_batch: int | None = Field(default=None, ge=1, description="Most examples in one micro-batch")
     tokens: int | None = Field(default=None, ge=8, description="Most tokens, padding included, in one micro-batch")
+    attention: float = Field(
+        default=0.0, ge=0, lt=1, description="With tokens: what each counts more per token of its text; for plans"
+    )
 
     @model_validator(mode="after")
     def _one_of_three(self) -> Self:
@@ -56,6 +59,7 @@ class GradientAccumulation(Strategy):
         settings.accumulation_steps = self.steps
         settings.micro_batch_examples = self.micro_batch
         settings.micro_batch_tokens = self.tokens
+        settings.micro_batch_attention = self.attention
 
 
 def _near(factor: int, job: Job) -> str:

@@ -1,0 +1,96 @@
+"""A plan's own session on fake tensors, run phase by phase under a tracker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from launcher.batches import Update
+from launcher.build import Session, build_session
+from launcher.devices import Device
+from launcher.evaluate import logits_of
+from launcher.forecast.cuda_rules import cuda_rules
+from launcher.forecast.fake_world import fake_world
+from launcher.forecast.tracker import ACTIVATIONS, Tracker
+from launcher.load import Loaded, make_parts
+from launcher.model import new_model
+from launcher.plan import Plan
+from launcher.processes import start_accelerator
+from launcher.train import train_update
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+class FakeRun:
+    """The product's own steps; the tracker follows what they hold."""
+
+    def __init__(self, session: Session, tracker: Tracker) -> None:
+        self.session, self.tracker = session, tracker
+
+    def update(self, update: Update) -> None:
+        """One optimizer step, from the first micro-batch to the zeroed gradients."""
+        self.tracker.phase = "forward"
+        train_update(self.session, update)
+        self.tracker.name(_states(self.session.optimizer.state), "optimizer")
+
+    def evaluate(self) -> None:
+        """The largest micro-batch of the evaluation."""
+        assert self.session.validation is not None
+        examples, cutter = self.session.validation
+        self.tracker.phase = "evaluate"
+        self.session.model.eval()
+        logits_of(self.session, examples, cutter, cutter.worst(len(examples)).examples)
+
+
+@contextmanager
+def fake_run(plan: Plan, loaded: Loaded, device: Device) -> Iterator[FakeRun]:
+    """Inside, everything runs on fake tensors as they would lie on the device."""
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)  # else the first plan's precision would hold for all
+    accelerator = start_accelerator(plan.settings.precision)
+    tracker = Tracker()
+    rules = nullcontext() if device.capability is None else cuda_rules(device.capability)
+    with fake_world(), rules:
+        session = build_session(plan, accelerator, make_parts(plan, loaded, new_model))
+        tracker.name(session.model.parameters(), "weights")
+        tracker.name(session.model.buffers(), "weights")
+        with tracker, _phases(session, tracker):
+            session.set_train_mode()
+            yield FakeRun(session, tracker)
+
+
+@contextmanager
+def _phases(session: Session, tracker: Tracker) -> Iterator[None]:
+    """Backward begins where the loss is handed over, the update where gradients are clipped."""
+    accelerator: Accelerator = session.accelerator
+    backward, clip = accelerator.backward, accelerator.clip_grad_norm_
+    trained = [parameter for parameter in session.model.parameters() if parameter.requires_grad]
+
+    def tracked_backward(loss: torch.Tensor, **options: Any) -> None:
+        tracker.name_survivors("forward", ACTIVATIONS)
+        tracker.phase = "backward"
+        backward(loss, **options)
+        tracker.name((p.grad for p in trained if p.grad is not None), "gradients")
+        tracker.phase = "forward"
+
+    def tracked_clip(*arguments: Any) -> Any:
+        tracker.phase = "update"
+        return clip(*arguments)
+
+    accelerator.backward, accelerator.clip_grad_norm_ = tracked_backward, tracked_clip
+    try:
+        yield
+    finally:
+        accelerator.backward, accelerator.clip_grad_norm_ = backward, clip
+
+
+def _states(state: dict[Any, dict[str, Any]]) -> Iterator[torch.Tensor]:
+    for values in state.values():
+        for value in values.values():
+            if isinstance(value, torch.Tensor):
+                yield value
