@@ -12,10 +12,9 @@ from launcher.forecast.trace import trace
 
 def main(request: str) -> None:
     asked = json.loads(request)
-    name, memory, capability = asked["device"]
     try:
         job = check(Path(asked["recipe"]), asked["overrides"])
-        answer = trace(job, Device(name, memory, tuple(capability) if capability else None)).as_json()
+        answer = trace(job, Device.from_json(asked["device"])).as_json()
     except LauncherError as error:
         answer = {"kind": type(error).__name__, "where": error.where, "problems": error.problems}
     print(json.dumps(answer))

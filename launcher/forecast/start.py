@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from launcher.devices import Device
@@ -16,8 +17,7 @@ from launcher.forecast.peak import Forecast
 
 def forecast(recipe: Path, overrides: Sequence[str], device: Device) -> Forecast:
     """Of a recipe that has been checked. ForecastError where it cannot be followed."""
-    asked = [device.name, device.memory, device.capability]
-    request = {"recipe": str(recipe), "overrides": list(overrides), "device": asked}
+    request = {"recipe": str(recipe), "overrides": list(overrides), "device": asdict(device)}
     # Nothing is computed, so a card, other processes and threads are of no use to it.
     alone = {"CUDA_VISIBLE_DEVICES": "", "WORLD_SIZE": "1", "RANK": "0", "OMP_NUM_THREADS": "1"}
     environment = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "MASTER_ADDR")} | alone
