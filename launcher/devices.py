@@ -15,9 +15,9 @@ from launcher.units import GIB, parse_bytes
 BF16_CAPABILITY = (8, 0)  # torch.cuda.is_bf16_supported() counts emulation; Ampere is the first to have the units
 FP16_CAPABILITY = (5, 3)
 
-# Seconds that one kernel takes at the least in eager training. Assumed: an empty kernel takes 2 to 5 us of the GPU,
-# Python, dispatcher and autograd take 5 to 10 us of the host, and the GPU runs behind the host by a queue.
-LAUNCH = 6e-6
+# Seconds that one kernel takes at the least in eager training. Assumed: an empty kernel takes 2 to 5 us of the GPU, but
+# the host needs about 10 us for an operator's Python, dispatch and autograd, and small kernels wait for it.
+LAUNCH = 10e-6
 
 # One CPU core, assumed: 32 float32 operations a cycle (two AVX2 multiply-adds of 8 lanes) at 3 GHz, of which the memory
 # that all cores share leaves 10 GB/s to each. It ranks; it promises nothing.

@@ -33,8 +33,10 @@ class Kernel(NamedTuple):
 
 def kernel_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Kernel | None:
     """None where nothing runs: a view, a question, or memory that is only set aside."""
-    name = func.overloadpacket.__name__
-    given, written = _tensors((args, kwargs)), _written(func, args, kwargs, result)
+    if func.is_view or func.namespace == "prim":  # the most of all calls, so without a look at their tensors
+        return None
+    name, given = func.overloadpacket.__name__, _tensors((args, kwargs))
+    written = _written(func, args, kwargs, given, result)
     if not written or "empty" in name or torch.Tag.inplace_view in func.tags:
         return None
     flops = count_flops(func, args, kwargs, result)
@@ -49,18 +51,20 @@ def host_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result:
     The host's memory is taken to be as fast as the link, which holds to a factor of about two.
     """
     if func.overloadpacket.__name__ in COPIES:
-        return _size(_written(func, args, kwargs, result))
+        return _size(_written(func, args, kwargs, _tensors((args, kwargs)), result))
     kernel = kernel_of(func, args, kwargs, result)
     return kernel.moved if kernel is not None else 0
 
 
-def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> list[Tensor]:
+def _written(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor], result: Any
+) -> list[Tensor]:
     """What the schema says is changed, and what is returned in a storage that was not handed in."""
     changed: list[Tensor] = []
     for place, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             changed += _tensors(args[place] if place < len(args) else kwargs.get(argument.name))
-    homes = {_home(tensor) for tensor in _tensors((args, kwargs))}
+    homes = {_home(tensor) for tensor in given}
     return changed + [tensor for tensor in _tensors(result) if _home(tensor) not in homes]
 
 
@@ -76,7 +80,7 @@ def _read(name: str, given: list[Tensor], written: int) -> int:
 
 def _launches(name: str, args: tuple[Any, ...]) -> int:
     """One, but for operators on lists: as many as its chunks or its tensors fill, whichever are more."""
-    lists = [some for some in args if isinstance(some, list | tuple) and some and isinstance(some[0], Tensor)]
+    lists = [_tensors(some) for some in args if isinstance(some, list | tuple) and _tensors(some)]
     if not name.startswith(MULTI_TENSOR) or not lists:
         return 1
     blocks = sum(-(-tensor.numel() // CHUNK) for tensor in lists[0])
@@ -99,4 +103,4 @@ def _size(tensors: Iterable[Tensor]) -> int:
 
 
 def _elements(tensor: Tensor) -> int:
-    return int(prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride))
+    return prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
