@@ -108,6 +108,7 @@ def new_model(recipe: Recipe, config: PretrainedConfig) -> PreTrainedModel:
         model: PreTrainedModel = auto.from_config(
             config, dtype=torch.float32, trust_remote_code=recipe.model.trust_remote_code
         )
+    model.tie_weights()  # part of the initialisation that was left out
     return model
 
 
