@@ -26,12 +26,14 @@ class Peak:
 class Forecast:
     """Of one process on one device, tensors only: no context of a driver, no libraries, no interpreter.
 
-    `reserved` is what CUDA's caching allocator takes for them; None on a CPU.
+    `allocated` and `reserved` are what torch.cuda.max_memory_allocated and max_memory_reserved count, in bytes: whole
+    blocks of CUDA's caching allocator, and the segments that it takes for them. None on a CPU.
     """
 
     device: str
     peak_phase: str
     phases: dict[str, Peak]
+    allocated: int | None
     reserved: int | None
 
     @property
@@ -52,8 +54,11 @@ def find_peaks(tracker: Tracker, device: Device) -> Forecast:
     """The fullest moment of each phase."""
     events = tracker.real_events()
     phases = {phase: _describe(tracker, events[: end + 1]) for phase, end in _fullest(events).items()}
-    reserved = None if device.kind == "cpu" else replay(events).reserved
-    return Forecast(device.name, max(phases, key=lambda phase: phases[phase].size), phases, reserved)
+    fullest = max(phases, key=lambda phase: phases[phase].size)
+    if device.kind == "cpu":
+        return Forecast(device.name, fullest, phases, None, None)
+    card = replay(events)
+    return Forecast(device.name, fullest, phases, card.allocated, card.reserved)
 
 
 def _fullest(events: list[Event]) -> dict[str, int]:

@@ -22,12 +22,12 @@ def show_forecast(screen: Screen, forecast: Forecast, device: Device) -> None:
     screen.table(f"Forecast for {device.name}, in MiB", ["phase", "peak", *ROWS], rows)
     operators = ", ".join(name.removeprefix("aten.") for name in list(forecast.peak.operators)[:3])
     screen.say(f"fullest in {forecast.peak_phase}; most of activations and temporaries by {operators}")
-    if forecast.reserved is None:
+    if forecast.allocated is None or forecast.reserved is None:
         screen.say(f"tensors {format_bytes(forecast.peak.size)}; the process holds its libraries besides")
         return
     total = forecast.reserved + CONTEXT_BYTES
     screen.say(
-        f"allocated {format_bytes(forecast.peak.size)}, reserved {format_bytes(forecast.reserved)}, "
+        f"allocated {format_bytes(forecast.allocated)}, reserved {format_bytes(forecast.reserved)}, "
         f"device total {format_bytes(total)} with {format_bytes(CONTEXT_BYTES)} assumed for CUDA's context"
     )
     if device.memory is not None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from launcher.check import check
 from launcher.devices import CPU, find_device
 from launcher.errors import DataError, ForecastError
 from launcher.forecast.start import forecast
@@ -63,36 +60,13 @@ def big_roberta(folder):
     return folder / "roberta"
 
 
-def test_the_published_counters_of_a_gpu_are_met(recipe, tmp_path, monkeypatch):
-    """roberta-base classification, batch 2, length 16, float32, foreach AdamW (torch 2.2, transformers of 2024)."""
-    from accelerate.state import AcceleratorState
-
-    from launcher.forecast import trace
-    from launcher.plan import make_plan
-
-    def with_foreach(job):
-        plan = make_plan(job)
-        plan.settings.optimizer_options = {"foreach": True}
-        return plan
-
-    rows = [{"text": " ".join(["the"] * 14), "label": label} for label in ("a", "b")] * 2
-    data = tmp_path / "sixteen.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    sections = {"data": {"train": str(data)}, "training": {"batch_size": 2}, "strategies": OFF}
-    path = recipe(model={"source": str(big_roberta(tmp_path)), "config": {}}, **sections)
-    monkeypatch.setattr(trace, "make_plan", with_foreach)
-    AcceleratorState._reset_state(reset_partial_state=True)
-    answer = trace.trace(check(path), find_device("V100"))
-    assert answer.peak.size == pytest.approx(2_497_900_032, rel=0.01)
-    assert answer.reserved == pytest.approx(2_707_423_232, rel=0.01)
-
-
 def test_a_card_keeps_smaller_dropout_masks_than_a_cpu(recipe):
     path = recipe(model={"config": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}})
     on_cpu, on_card = (forecast(path, [], find_device(name)) for name in ("cpu", "RTX 3090"))
     assert on_card.phases["forward"].rows["activations"] < on_cpu.phases["forward"].rows["activations"]
+    assert on_cpu.allocated is None
     assert on_cpu.reserved is None
-    assert on_card.reserved >= on_card.peak.size
+    assert on_card.reserved >= on_card.allocated >= on_card.peak.size
 
 
 @pytest.mark.parametrize("device", ["cpu", "A100"])
