@@ -154,7 +154,7 @@ def make_cutter(
         lengths,
         padding,
         plan.limits,
-        cost_model(accelerator.device.type, config),
+        plan.cost or cost_model(accelerator.device.type, config),
         plan.settings.sorted_by_length,
         accelerator.num_processes,
         accelerator.process_index,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from launcher.columns import column_names, column_problems
 from launcher.data_source import find_data, peek_columns
+from launcher.devices import Device
 from launcher.errors import RecipeError
 from launcher.job import Job
 from launcher.model_source import ModelFacts, read_model_facts
@@ -17,8 +18,11 @@ from launcher.sources import SourceError
 Found = Iterator[tuple[str, str]]  # key, what is wrong with it
 
 
-def check(path: Path, overrides: Sequence[str] = (), *, processes: int = 1) -> Job:
-    """The job that the recipe asks for; RecipeError lists every problem with its line."""
+def check(path: Path, overrides: Sequence[str] = (), *, processes: int = 1, target: Device | None = None) -> Job:
+    """The job that the recipe asks for, judged for `target` where that is not this machine's device.
+
+    RecipeError lists every problem with its line.
+    """
     recipe, document = read_what_is_right(path, overrides)
     found = [*_data_problems(recipe), *_task_problems(recipe)]
     facts: ModelFacts | None = None
@@ -26,7 +30,7 @@ def check(path: Path, overrides: Sequence[str] = (), *, processes: int = 1) -> J
         facts = read_model_facts(recipe.model.source, recipe.base)
     except ValueError as error:
         found.append(("model.source", str(error)))
-    job = Job(recipe, facts, processes)
+    job = Job(recipe, facts, processes, target)
     if not document.problems:  # else numbers that strategies reckon with may be missing
         found += _strategy_problems(job)
     problems = document.problems + [place_problem(document, key, text) for key, text in found]

@@ -76,6 +76,38 @@ def forecast(
 
 
 @app.command()
+def plan(
+    recipe: RecipeFile,
+    overrides: Overrides = None,
+    device: Annotated[
+        str | None, typer.Option(help='Cards such as "GTX 1650,RTX 3060", or cpu; absent: this machine\'s')
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="Such as 4GB or 4GB,8GB; absent: the recipe's")] = None,
+    processes: Processes = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines")] = False,
+) -> None:
+    """Find the fastest way to train within a memory budget, without changing what is learned unless allowed."""
+    from launcher.planner.asked import command_of, find_devices, find_targets
+    from launcher.planner.show import show_plan, show_plans
+    from launcher.planner.start import plan as make_plans
+    from launcher.screen import Screen
+
+    devices = find_devices(device)
+    job = check_recipe(recipe, overrides or (), processes=processes or 1, target=devices[0] if devices else None)
+    targets = find_targets(job, devices, budget)
+    plans = make_plans(recipe, overrides or (), job, targets)
+    failed = [answer for answer in plans if isinstance(answer, LauncherError)]
+    if as_json:
+        print(json.dumps([answer.as_json() for answer in plans], indent=2))
+    elif len(plans) > 1:
+        show_plans(Screen(main=True), plans, targets)
+    elif not isinstance(plans[0], LauncherError):
+        show_plan(Screen(main=True), plans[0], command_of(recipe, overrides or (), plans[0]))
+    if len(failed) == len(plans):
+        raise failed[0]
+
+
+@app.command()
 def strategies() -> None:
     """All strategies: what each does, and whether it is free, slower or changes what is learned."""
     from launcher.screen import Screen

@@ -165,6 +165,19 @@ def generic_device(name: str, memory: int, capability: tuple[int, int]) -> Devic
     return replace(min(_CARDS, key=distance), name=name, memory=memory, capability=capability)
 
 
+def this_card(name: str, memory: int, capability: tuple[int, int]) -> Device:
+    """A card as torch sees it, with the table's rates for the longest of its names that this one begins with."""
+    plain = _plain(name)
+    known = [card for card in _CARDS if plain.startswith(_plain(card.name))]
+    # "L40" is no L4: a digit more is another card.
+    known = [card for card in known if not plain.removeprefix(_plain(card.name))[:1].isdigit()]
+    if not known:
+        return generic_device(name, memory, capability)
+    longest = max(len(card.name) for card in known)
+    near = min((c for c in known if len(c.name) == longest), key=lambda card: abs((card.memory or 0) - memory))
+    return replace(near, name=name, memory=memory, capability=capability)
+
+
 def _of_name(name: str) -> Iterator[Device]:
     return (card for card in _CARDS if _plain(card.name) == _plain(name))
 

@@ -14,6 +14,10 @@ class LauncherError(Exception):
         self.problems = tuple(problems)
         super().__init__(where, self.problems)
 
+    def as_json(self) -> dict[str, object]:
+        """Plain data, for another process or for machines."""
+        return {"kind": type(self).__name__, "where": self.where, "problems": list(self.problems)}
+
     def __str__(self) -> str:
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
         return "\n".join([f"{self.where}: {count}", *(f"  {problem}" for problem in self.problems)])
@@ -33,6 +37,12 @@ class DataError(LauncherError):
 
 class ModelError(LauncherError):
     """The model's files are missing, unreadable or not what the task needs."""
+
+    exit_code = 2
+
+
+class BudgetError(LauncherError):
+    """Nothing that is allowed fits into the budget."""
 
     exit_code = 2
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from launcher.devices import Device
 from launcher.machine import Machine, look
 from launcher.model_source import ModelFacts
 
@@ -15,11 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """`model` is None for a model that is still on a hub; `processes` train together."""
+    """`model` is None for a model that is still on a hub; `processes` train together; `target`: not on this machine."""
 
     recipe: Recipe
     model: ModelFacts | None
     processes: int
+    target: Device | None = None
+
+    @property
+    def device(self) -> Device:
+        """What each process trains on."""
+        return self.target or self.machine.device
 
     @cached_property
     def machine(self) -> Machine:

@@ -1,30 +1,17 @@
-"""What is here: the device that would train, what it can do, and the memory of the host."""
+"""What is here: the device that would train, and the memory of the host."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-BF16_CAPABILITY = (8, 0)  # torch.cuda.is_bf16_supported() counts emulation; Ampere is the first to have the units
+from launcher.devices import CPU, Device, this_card
 
 
 @dataclass(frozen=True)
 class Machine:
-    """`capability` is CUDA's compute capability, None on a CPU; memory in bytes, of one device."""
+    """One of its devices, and how many GPUs of that kind there are."""
 
-    device: str
-    device_name: str
-    capability: tuple[int, int] | None
-    device_memory: int
-    devices: int
-
-    @property
-    def has_bf16(self) -> bool:
-        """CPUs run bf16 autocast everywhere; CUDA cards from capability 8.0."""
-        return self.capability is None or self.capability >= BF16_CAPABILITY
-
-    @property
-    def has_fp16(self) -> bool:
-        """GTX 16xx cards return NaN in half precision, and a CPU has no fp16 training at all."""
-        return self.capability is not None and self.capability >= (5, 3) and "GTX 16" not in self.device_name
+    device: Device
+    gpus: int
 
 
 def look() -> Machine:
@@ -33,9 +20,9 @@ def look() -> Machine:
 
     if torch.cuda.is_available():
         card = torch.cuda.get_device_properties(0)
-        count = torch.cuda.device_count()
-        return Machine("cuda", card.name, (card.major, card.minor), card.total_memory, count)
-    return Machine("cpu", "CPU", None, host_memory(), 0)
+        device = this_card(card.name, card.total_memory, (card.major, card.minor))
+        return Machine(device, torch.cuda.device_count())
+    return Machine(replace(CPU, memory=host_memory()), 0)
 
 
 def host_memory() -> int:
@@ -43,6 +30,17 @@ def host_memory() -> int:
     import psutil
 
     return int(psutil.virtual_memory().total)
+
+
+def free_memory(device: Device) -> int:
+    """Bytes that this machine's device has free now, the host's on a CPU."""
+    import psutil
+
+    if device.kind == "cpu":
+        return int(psutil.virtual_memory().available)
+    import torch
+
+    return int(torch.cuda.mem_get_info()[0])
 
 
 def started_processes() -> int:

@@ -106,14 +106,27 @@ class Training(Section):
 
 
 def _size(value: object) -> object:
-    return parse_bytes(value) if isinstance(value, str) else value
+    if isinstance(value, int) and not isinstance(value, bool) and value <= 0:
+        raise ValueError("is not a memory size above zero")
+    return parse_bytes(value) if isinstance(value, str) and value != "auto" else value
+
+
+# Strategies that change what is learned, and that a plan can set by itself.
+PERMISSIONS = tuple(cls.key for cls in ALL if cls.cost == "changes_training")
+if TYPE_CHECKING:
+    Permission = str
+else:
+    Permission = Literal[PERMISSIONS]
 
 
 class Memory(Section):
     """How much of a card the run may take."""
 
-    budget: Annotated[int | None, BeforeValidator(_size, json_schema_input_type=str | int)] = Field(
-        default=None, gt=0, description="Such as 4GB; the run says whether its peak stayed below"
+    budget: Annotated[int | Literal["auto"] | None, BeforeValidator(_size, json_schema_input_type=str | int)] = Field(
+        default=None, description="Such as 4GB: the run is planned to stay below; auto: what the device has free"
+    )
+    allow: tuple[Permission, ...] = Field(
+        default=(), strict=False, description="What the plan may change of the training to stay below"
     )
 
 

@@ -28,13 +28,13 @@ def start_processes(recipe: Path, overrides: list[str], processes: int) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     machine = look()
-    if machine.device == "cuda" and processes > machine.devices:
-        here = count(machine.devices, "GPU")
-        raise LaunchError("launch", [f"{processes} processes on {here}; write --processes {machine.devices}"])
+    if machine.gpus and processes > machine.gpus:
+        here = count(machine.gpus, "GPU")
+        raise LaunchError("launch", [f"{processes} processes on {here}; write --processes {machine.gpus}"])
     script = str(Path(__file__).with_name("run.py"))
     options = ["--multi_gpu", "--num_processes", str(processes), "--num_machines", "1", "--main_process_port", "0"]
     options += ["--mixed_precision", "no", "--dynamo_backend", "no"]
-    if machine.device == "cpu":
+    if not machine.gpus:
         # With this and a GPU launcher Accelerate joins CPU processes by gloo; its own CPU launcher starts only one.
         os.environ["ACCELERATE_USE_CPU"] = "true"
     arguments = launch_command_parser().parse_args([*options, script, str(recipe), *overrides])

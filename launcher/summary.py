@@ -39,7 +39,7 @@ def collect(session: Session, run: Run) -> dict[str, Any]:
         "padding_share": padding_share(totals["used_tokens"], totals["padded_tokens"]),
         "peak_memory": peaks,
     }
-    if memory.budget is not None:
+    if isinstance(memory.budget, int):
         results["budget"] = {"bytes": memory.budget, "peak": peak, "kept": peak <= memory.budget}
     if run.evaluation is not None:
         results["metrics"] = run.evaluation.metrics

@@ -15,6 +15,7 @@ import pytest
 
 from launcher import cli
 from launcher.check import check
+from launcher.devices import CPU
 from launcher.machine import Machine
 
 BROKEN = Path(__file__).parent / "broken"
@@ -43,7 +44,7 @@ def plain_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """One process on a CPU, wherever the test runs."""
     for name in ("WORLD_SIZE", "RANK", "ACCELERATE_USE_CPU", "MASTER_ADDR"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("launcher.job.look", lambda: Machine("cpu", "CPU", None, 8 * 2**30, 0))
+    monkeypatch.setattr("launcher.job.look", lambda: Machine(CPU, 0))
 
 
 @pytest.fixture

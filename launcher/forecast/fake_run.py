@@ -14,7 +14,9 @@ from launcher.devices import Device
 from launcher.evaluate import logits_of
 from launcher.forecast.cuda_rules import cuda_rules
 from launcher.forecast.fake_world import fake_world
-from launcher.forecast.tracker import ACTIVATIONS, Tracker
+from launcher.forecast.result import ACTIVATIONS, GRADIENTS, OPTIMIZER, WEIGHTS
+from launcher.forecast.tracker import Tracker
+from launcher.forecast.work import Work, WorkRecorder
 from launcher.load import Loaded, make_parts
 from launcher.model import new_model
 from launcher.plan import Plan
@@ -26,16 +28,18 @@ if TYPE_CHECKING:
 
 
 class FakeRun:
-    """The product's own steps; the tracker follows what they hold."""
+    """The product's own steps; the tracker follows what they hold, the recorder what they do."""
 
-    def __init__(self, session: Session, tracker: Tracker) -> None:
-        self.session, self.tracker = session, tracker
+    def __init__(self, session: Session, tracker: Tracker, recorder: WorkRecorder) -> None:
+        self.session, self.tracker, self.recorder = session, tracker, recorder
+        self.update_work = Work()
 
     def update(self, update: Update) -> None:
-        """One optimizer step, from the first micro-batch to the zeroed gradients."""
+        """One optimizer step, from the first micro-batch to the zeroed gradients; `update_work` is its end's."""
         self.tracker.phase = "forward"
         train_update(self.session, update)
-        self.tracker.name(_states(self.session.optimizer.state), "optimizer")
+        self.update_work = self.recorder.take()
+        self.tracker.name(_states(self.session.optimizer.state), OPTIMIZER)
 
     def evaluate(self) -> None:
         """The largest micro-batch of the evaluation."""
@@ -53,20 +57,22 @@ def fake_run(plan: Plan, loaded: Loaded, device: Device) -> Iterator[FakeRun]:
 
     AcceleratorState._reset_state(reset_partial_state=True)  # else the first plan's precision would hold for all
     accelerator = start_accelerator(plan.settings.precision)
-    tracker = Tracker()
+    tracker, recorder = Tracker(), WorkRecorder()
     rules = nullcontext() if device.capability is None else cuda_rules(device.capability)
     with fake_world(), rules:
         session = build_session(plan, accelerator, make_parts(plan, loaded, new_model))
-        tracker.name(session.model.parameters(), "weights")
-        tracker.name(session.model.buffers(), "weights")
-        with tracker, _phases(session, tracker):
+        tracker.name(session.model.parameters(), WEIGHTS)
+        tracker.name(session.model.buffers(), WEIGHTS)
+        run = FakeRun(session, tracker, recorder)
+        with tracker, recorder, _phases(run):
             session.set_train_mode()
-            yield FakeRun(session, tracker)
+            yield run
 
 
 @contextmanager
-def _phases(session: Session, tracker: Tracker) -> Iterator[None]:
+def _phases(run: FakeRun) -> Iterator[None]:
     """Backward begins where the loss is handed over, the update where gradients are clipped."""
+    session, tracker = run.session, run.tracker
     accelerator: Accelerator = session.accelerator
     backward, clip = accelerator.backward, accelerator.clip_grad_norm_
     trained = [parameter for parameter in session.model.parameters() if parameter.requires_grad]
@@ -75,11 +81,12 @@ def _phases(session: Session, tracker: Tracker) -> Iterator[None]:
         tracker.name_survivors("forward", ACTIVATIONS)
         tracker.phase = "backward"
         backward(loss, **options)
-        tracker.name((p.grad for p in trained if p.grad is not None), "gradients")
+        tracker.name((p.grad for p in trained if p.grad is not None), GRADIENTS)
         tracker.phase = "forward"
 
     def tracked_clip(*arguments: Any) -> Any:
         tracker.phase = "update"
+        run.recorder.take()
         return clip(*arguments)
 
     accelerator.backward, accelerator.clip_grad_norm_ = tracked_backward, tracked_clip

@@ -1,64 +1,37 @@
-"""What a tracked run held at its fullest moment: in all, phase by phase, row by row."""
+"""From a tracked run to its forecast."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import accumulate
 
 from launcher.devices import Device
 from launcher.forecast.allocator import replay
-from launcher.forecast.tracker import ACTIVATIONS, TEMPORARIES, Event, Tracker
+from launcher.forecast.result import ACTIVATIONS, HOST, TEMPORARIES, Forecast, Peak
+from launcher.forecast.tracker import Event, Tracker
 
 MOST_OPERATORS = 8
 
 
-@dataclass(frozen=True)
-class Peak:
-    """Bytes. `rows` add up to `size`; `operators` are those that made most of the activations and temporaries."""
-
-    size: int
-    rows: dict[str, int]
-    operators: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """Of one process on one device, tensors only: no context of a driver, no libraries, no interpreter.
-
-    `allocated` and `reserved` are what torch.cuda.max_memory_allocated and max_memory_reserved count, in bytes: whole
-    blocks of CUDA's caching allocator, and the segments that it takes for them. None on a CPU.
-    """
-
-    device: str
-    peak_phase: str
-    phases: dict[str, Peak]
-    allocated: int | None
-    reserved: int | None
-
-    @property
-    def peak(self) -> Peak:
-        """The fullest moment of all phases."""
-        return self.phases[self.peak_phase]
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Forecast:
-        phases = {phase: Peak(**peak) for phase, peak in content["phases"].items()}
-        return cls(**content | {"phases": phases})
-
-
 def find_peaks(tracker: Tracker, device: Device) -> Forecast:
     """The fullest moment of each phase."""
-    events = tracker.real_events()
+    everywhere = tracker.real_events()
+    hosted = [event for event in everywhere if tracker.storages[event.storage].row == HOST]
+    events = on_device(tracker, everywhere, device)
     phases = {phase: _describe(tracker, events[: end + 1]) for phase, end in _fullest(events).items()}
     fullest = max(phases, key=lambda phase: phases[phase].size)
+    host_bytes = max(accumulate((event.size for event in hosted), initial=0))
     if device.kind == "cpu":
-        return Forecast(device.name, fullest, phases, None, None)
+        return Forecast(device.name, fullest, phases, None, None, host_bytes)
     card = replay(events)
-    return Forecast(device.name, fullest, phases, card.allocated, card.reserved)
+    return Forecast(device.name, fullest, phases, card.allocated, card.reserved, host_bytes)
+
+
+def on_device(tracker: Tracker, events: list[Event], device: Device) -> list[Event]:
+    """Less those of the host's memory, which for a CPU is its own."""
+    if device.kind == "cpu":
+        return events
+    return [event for event in events if tracker.storages[event.storage].row != HOST]
 
 
 def _fullest(events: list[Event]) -> dict[str, int]:

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from launcher.devices import Device
-from launcher.forecast.peak import Forecast
-from launcher.forecast.tracker import ACTIVATIONS, TEMPORARIES
+from launcher.forecast.assumed import CONTEXT_BYTES
+from launcher.forecast.result import HOST, ROWS, Forecast
 from launcher.screen import Screen
 from launcher.units import MIB, format_bytes
-
-# Driver context and library workspaces on a card. Assumed, not measured: 300 to 600 MiB are seen, by card and driver.
-CONTEXT_BYTES = 450 * MIB
-ROWS = ("weights", "gradients", "optimizer", ACTIVATIONS, TEMPORARIES)
 
 
 def show_forecast(screen: Screen, forecast: Forecast, device: Device) -> None:
     """Phases by rows, then what it comes to, then whether the card has as much."""
+    names = [name for name in ROWS if name != HOST or any(name in peak.rows for peak in forecast.phases.values())]
     rows = [
-        [phase, *(f"{size / MIB:,.0f}" for size in (peak.size, *(peak.rows.get(row, 0) for row in ROWS)))]
+        [phase, *(f"{size / MIB:,.0f}" for size in (peak.size, *(peak.rows.get(name, 0) for name in names)))]
         for phase, peak in forecast.phases.items()
     ]
-    screen.table(f"Forecast for {device.name}, in MiB", ["phase", "peak", *ROWS], rows)
+    screen.table(f"Forecast for {device.name}, in MiB", ["phase", "peak", *names], rows)
     operators = ", ".join(name.removeprefix("aten.") for name in list(forecast.peak.operators)[:3])
     screen.say(f"fullest in {forecast.peak_phase}; most of activations and temporaries by {operators}")
     if forecast.allocated is None or forecast.reserved is None:
         screen.say(f"tensors {format_bytes(forecast.peak.size)}; the process holds its libraries besides")
         return
+    if forecast.host_bytes:
+        screen.say(f"in the host's memory besides {format_bytes(forecast.host_bytes)}")
     total = forecast.reserved + CONTEXT_BYTES
     screen.say(
         f"allocated {format_bytes(forecast.allocated)}, reserved {format_bytes(forecast.reserved)}, "

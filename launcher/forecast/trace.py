@@ -5,7 +5,8 @@ from __future__ import annotations
 from launcher.devices import Device
 from launcher.errors import ForecastError
 from launcher.forecast.fake_run import fake_run
-from launcher.forecast.peak import Forecast, find_peaks
+from launcher.forecast.peak import find_peaks
+from launcher.forecast.result import Forecast
 from launcher.job import Job
 from launcher.load import Loaded, load_data
 from launcher.plan import Plan, make_plan

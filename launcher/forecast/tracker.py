@@ -12,8 +12,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-ACTIVATIONS = "activations"
-TEMPORARIES = "temporaries"
+from launcher.forecast.result import HOST, TEMPORARIES
+from launcher.host import is_on_host
+
 # The autograd engine's sum of two gradients of one tensor, and of a third and more.
 SUM, SUM_AGAIN = "autograd sum", "autograd sum again"
 # Real tensors are changed in place here; under a dispatch mode autograd makes new ones instead
@@ -28,7 +29,7 @@ class Storage:
     size: int
     operator: str
     phase: str
-    row: str = TEMPORARIES
+    row: str
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,11 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._live: dict[int, int] = {}
 
     def name(self, tensors: Iterable[torch.Tensor], row: str) -> None:
-        """Says what these are for; those not seen before live from now on."""
+        """Says what these are for; those not seen before live from now on. What is on the host stays there."""
         for tensor in tensors:
-            self.storages[self._number(tensor, "given")].row = row
+            storage = self.storages[self._number(tensor, "given")]
+            if storage.row != HOST:
+                storage.row = row
 
     def name_survivors(self, phase: str, row: str) -> None:
         """What was born in this phase, lives now and has no name yet."""
@@ -68,7 +71,8 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if key not in self._live:
             self._live[key] = len(self.storages)
             self._event(len(self.storages), storage.nbytes())
-            self.storages.append(Storage(storage.nbytes(), operator, self.phase))
+            row = HOST if is_on_host() else TEMPORARIES
+            self.storages.append(Storage(storage.nbytes(), operator, self.phase, row))
             weakref.finalize(storage, self._died, key, self._live[key])
         return self._live[key]
 

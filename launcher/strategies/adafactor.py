@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -41,3 +41,7 @@ class Adafactor(Strategy):
         settings.optimizer = "transformers.optimization:Adafactor"
         settings.optimizer_options = dict(PRESETS[self.preset])
         settings.scheduled = self.preset == "external_rate"
+
+    @classmethod
+    def candidates(cls, job: Job) -> list[Self]:
+        return [cls()]

@@ -35,6 +35,8 @@ class Strategy(BaseModel):
     example: ClassVar[dict[str, object]]
     # Other strategy's key -> why the two exclude each other; stands in both.
     conflicts: ClassVar[dict[str, str]] = {}
+    # Whether the planner takes it, where it may, only if nothing fits without: more of it is always faster.
+    is_last_resort: ClassVar[bool] = False
 
     def problems(self, job: Job) -> list[Problem]:
         """All that makes it impossible for this model, batch size or machine."""
@@ -57,5 +59,5 @@ class Strategy(BaseModel):
 
     @classmethod
     def candidates(cls, job: Job) -> list[Self]:
-        """Forms that the planner may choose alone, gentlest first; none: only on the recipe's word."""
+        """Forms that the planner may try, gentlest first; of those that change training only with `memory.allow`."""
         return []

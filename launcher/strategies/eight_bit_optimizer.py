@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field
 
@@ -32,13 +32,17 @@ class EightBitOptimizer(Strategy):
     paged: bool = Field(default=False, description="Let states move to host memory when the card is full (CUDA)")
 
     def notes(self, job: Job) -> list[str]:
-        if self.paged and job.machine.device == "cpu":
+        if self.paged and job.device.kind == "cpu":
             return ["paged has no effect: there is no card to page from"]
         return []
 
     def configure(self, settings: Settings) -> None:
         settings.optimizer = "bitsandbytes.optim:" + ("PagedAdamW8bit" if self.paged else "AdamW8bit")
         settings.optimizer_options = {}
+
+    @classmethod
+    def candidates(cls, job: Job) -> list[Self]:
+        return [cls()]
 
     def change_model(self, model: PreTrainedModel) -> list[str]:
         from bitsandbytes.optim.optimizer import GlobalOptimManager

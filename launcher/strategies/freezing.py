@@ -26,6 +26,7 @@ class Freezing(Strategy):
     cost: ClassVar[Cost] = "changes_training"
     summary: ClassVar[str] = "Leave some parameters as they are"
     example: ClassVar[dict[str, object]] = {"embeddings": True, "first_layers": 1}
+    is_last_resort: ClassVar[bool] = True
 
     embeddings: bool = Field(default=False, description="Freeze the embeddings")
     first_layers: int = Field(default=0, ge=0, description="Freeze so many layers, counted from the input")
@@ -44,6 +45,12 @@ class Freezing(Strategy):
         if layers is not None and self.first_layers > layers:
             return [Problem("first_layers", f"{self.first_layers} is more than the model's {layers} layers")]
         return []
+
+    @classmethod
+    def candidates(cls, job: Job) -> list[Self]:
+        layers = (job.model.layers if job.model else None) or 0
+        counts = sorted({layers * quarters // 4 for quarters in (0, 1, 2, 3)})
+        return [cls(embeddings=True, first_layers=count) for count in counts]
 
     def change_model(self, model: PreTrainedModel) -> list[str]:
         problems: list[str] = []

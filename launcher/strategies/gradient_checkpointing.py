@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field
 
@@ -46,3 +46,7 @@ class GradientCheckpointing(Strategy):
         if layers and not on:
             return ["no effect: every layer that it would recompute is frozen"]
         return [f"{on} of {len(layers)} layers are recomputed in backward"]
+
+    @classmethod
+    def candidates(cls, job: Job) -> list[Self]:
+        return [cls()]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from launcher.strategies.base import Cost, Problem, Strategy
 
 if TYPE_CHECKING:
+    from launcher.devices import Device
     from launcher.job import Job
-    from launcher.machine import Machine
     from launcher.settings import Settings
 
 
@@ -25,23 +25,26 @@ class MixedPrecision(Strategy):
     precision: Literal["bf16", "fp16"] = Field(description="bf16 (cards from 2020 on) or fp16 (older cards)")
 
     def problems(self, job: Job) -> list[Problem]:
-        able = job.machine.has_bf16 if self.precision == "bf16" else job.machine.has_fp16
-        return [] if able else [Problem("precision", _refusal(self.precision, job.machine))]
+        able = job.device.has_bf16 if self.precision == "bf16" else job.device.has_fp16
+        return [] if able else [Problem("precision", _refusal(self.precision, job.device))]
 
     def notes(self, job: Job) -> list[str]:
-        if job.machine.device == "cpu":
+        if job.device.kind == "cpu":
             return ["on a CPU without bf16 units this is slower than float32, and saves memory all the same"]
         return []
+
+    @classmethod
+    def candidates(cls, job: Job) -> list[Self]:
+        return [cls(precision=name) for name in ("bf16", "fp16")]
 
     def configure(self, settings: Settings) -> None:
         settings.precision = self.precision
 
 
-def _refusal(precision: str, machine: Machine) -> str:
-    if machine.device == "cpu":
+def _refusal(precision: str, device: Device) -> str:
+    if device.capability is None:
         return "a CPU trains in bf16 or float32, not in fp16"
     if precision == "bf16":
-        assert machine.capability is not None
-        major, minor = machine.capability
-        return f"{machine.device_name} has capability {major}.{minor} and only emulates bf16 (8.0 has it); use fp16"
-    return f"{machine.device_name} returns NaN in fp16; leave mixed_precision out"
+        major, minor = device.capability
+        return f"{device.name} has capability {major}.{minor} and only emulates bf16 (8.0 has it); use fp16"
+    return f"{device.name} returns NaN in fp16; leave mixed_precision out"

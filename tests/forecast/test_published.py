@@ -90,7 +90,7 @@ def traced(recipe, tmp_path, monkeypatch):
         job = check(path)
         job = replace(job, recipe=job.recipe.model_copy(update={"task": task(type="sequence_classification")}))
         monkeypatch.setattr(trace, "make_plan", with_foreach)
-        monkeypatch.setattr(trace, "new_model", make_model)
+        monkeypatch.setattr("launcher.forecast.fake_run.new_model", make_model)
         AcceleratorState._reset_state(reset_partial_state=True)
         return trace.trace(job, find_device("V100"))
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 import yaml
 
+from launcher import devices
 from launcher.check import check
 from launcher.errors import RecipeError
 from launcher.job import Job
@@ -18,10 +19,10 @@ from launcher.strategies import ALL
 from launcher.strategies.mixed_precision import MixedPrecision
 
 OFF = {"uniform_dynamic_padding": False, "fast_tokenizer": False}
-CPU = Machine("cpu", "CPU", None, 2**34, 0)
-GTX_1650 = Machine("cuda", "NVIDIA GeForce GTX 1650", (7, 5), 2**32, 1)
-T4 = Machine("cuda", "Tesla T4", (7, 5), 2**34, 1)
-A100 = Machine("cuda", "NVIDIA A100-SXM4-40GB", (8, 0), 40 * 2**30, 1)
+CPU = Machine(devices.CPU, 0)
+GTX_1650 = Machine(devices.this_card("NVIDIA GeForce GTX 1650", 2**32, (7, 5)), 1)
+T4 = Machine(devices.this_card("Tesla T4", 2**34, (7, 5)), 1)
+A100 = Machine(devices.this_card("NVIDIA A100-SXM4-40GB", 40 * 2**30, (8, 0)), 1)
 
 
 @dataclasses.dataclass(frozen=True)

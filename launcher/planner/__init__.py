@@ -1,0 +1,1 @@
+"""The search for the fastest plan that fits a budget."""

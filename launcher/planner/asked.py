@@ -1,0 +1,50 @@
+"""What a person asked a plan for: devices and budgets, and the command that trains by the answer."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from launcher.devices import Device, find_device
+from launcher.errors import RecipeError
+from launcher.job import Job
+from launcher.machine import free_memory
+from launcher.planner.proposal import Proposal
+from launcher.units import MIB, parse_bytes
+
+
+def find_devices(text: str | None) -> list[Device]:
+    """Those named, separated by commas; RecipeError for what is not in the table."""
+    return [find_device(name) for name in text.split(",")] if text else []
+
+
+def find_targets(job: Job, devices: Sequence[Device], budgets: str | None) -> list[tuple[Device, int]]:
+    """Every device with every budget; without budgets the recipe's, else all that the device has."""
+    sizes = [_size(text) for text in budgets.split(",")] if budgets else [job.recipe.memory.budget]
+    return [(device, budget_on(job, device, size)) for device in devices or [job.machine.device] for size in sizes]
+
+
+def budget_on(job: Job, device: Device, size: int | str | None) -> int:
+    """Bytes. `auto`, and no budget at all, is what the device has: of one that is here, what is free of it."""
+    if isinstance(size, int):
+        return size
+    is_here = device.kind == "cpu" or device == job.machine.device
+    return free_memory(device) if is_here or device.memory is None else device.memory
+
+
+def _size(text: str) -> int | str:
+    if text.strip() == "auto":
+        return "auto"
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise RecipeError("--budget", [str(error)]) from None
+
+
+def command_of(recipe: Path, overrides: Sequence[str], plan: Proposal) -> str:
+    """The run plans again, for what is there when it starts: only the budget is written."""
+    words = ["accelerate", "launch", "launcher/run.py", str(recipe), *overrides]
+    if not any(word.startswith("memory.budget=") for word in overrides):
+        words.append(f"memory.budget={plan.budget // MIB}MB")
+    return shlex.join(words)

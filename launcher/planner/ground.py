@@ -1,0 +1,141 @@
+"""What a search stands on: the job, its data, the device, and the measurements of combinations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from launcher import cache
+from launcher.batches import Cutter, UpdateSampler
+from launcher.build import make_padding
+from launcher.cutter import CostModel, Limits
+from launcher.devices import Device
+from launcher.forecast.measure import Measurement, Size, measure
+from launcher.job import Job
+from launcher.load import Loaded, load_data
+from launcher.model_source import ModelFacts
+from launcher.padding import Padding
+from launcher.plan import Plan, make_plan
+from launcher.planner.surface import Surface, make_surface, sizes
+from launcher.settings import Settings
+from launcher.strategies import Strategy
+
+UPDATES_LOOKED_AT = 32  # of an epoch; their cuts stand for all
+
+
+@dataclass
+class Ground:
+    """`measured` keeps what was measured once, in this process; the disk keeps it for the next."""
+
+    job: Job
+    loaded: Loaded
+    device: Device
+    measured: dict[str, Measurement] = field(default_factory=dict)
+    optimizers: dict[tuple[str, int], tuple[Measurement, Measurement]] = field(default_factory=dict)
+
+    def plan(self, strategies: Sequence[Strategy], cost: CostModel | None = None) -> Plan:
+        return make_plan(self.job, {strategy.key: strategy for strategy in strategies}, cost)
+
+    def padding(self, plan: Plan) -> Padding:
+        some = [
+            self._used(plan, examples.lengths.full) for examples in (self.loaded.train, self.loaded.held) if examples
+        ]
+        return make_padding(plan, some, self.loaded.length_limit)
+
+    def lengths(self, plan: Plan) -> np.ndarray:
+        """Of the training texts, in tokens, as this plan cuts them."""
+        return self._used(plan, self.loaded.train.lengths.full)
+
+    def _used(self, plan: Plan, full: np.ndarray) -> np.ndarray:
+        bounds = [bound for bound in (plan.settings.max_length, self.loaded.length_limit) if bound is not None]
+        return np.minimum(full, min(bounds)) if bounds else full
+
+    def longest(self) -> int:
+        """Tokens of the longest text as the recipe cuts it, padding included."""
+        plan = self.plan(())
+        return int(self.padding(plan).padded(self.lengths(plan)).max())
+
+    def surface(self, strategies: Sequence[Strategy]) -> Surface:
+        """Activations are measured beside the recipe's own optimizer; another one only changes what is held."""
+        plain = [strategy for strategy in strategies if not chooses_optimizer(strategy)]
+        chosen = [strategy for strategy in strategies if chooses_optimizer(strategy)]
+        measured = self._measure(plain, sizes(self.longest()))
+        surface = make_surface(measured, self.device)
+        if not chosen:
+            return surface
+        # Which micro-batches run beside it does not matter to an optimizer; which parameters are trained does.
+        key = str([(one.key, one.model_dump()) for one in chosen]), measured.trained
+        if key not in self.optimizers:
+            self.optimizers[key] = self._measure([*plain, *chosen], sizes(self.longest())[:1]), measured
+        own, beside = self.optimizers[key]
+        states = own.states - beside.states
+        return surface.with_states(states, own.update, own.host, own.update_work.seconds(self.device))
+
+    def _measure(self, strategies: Sequence[Strategy], points: list[Size]) -> Measurement:
+        plan = self.plan(strategies)
+        key = self._key(plan, points)
+        if key not in self.measured:
+            kept = cache.read("measurements", key)
+            if kept is None:
+                self.measured[key] = measure(plan, self.loaded, self.device, points)
+                cache.write("measurements", key, self.measured[key].as_json())
+            else:
+                self.measured[key] = Measurement.from_json(kept)
+        return self.measured[key]
+
+    def held(self, strategies: Sequence[Strategy]) -> dict[str, int]:
+        """What stays between micro-batches, by row, in bytes."""
+        return self._measure(
+            strategies, sizes(self.longest())[: 1 if any(map(chooses_optimizer, strategies)) else None]
+        ).held
+
+    def _key(self, plan: Plan, points: list[Size]) -> str:
+        """Of all that a measurement depends on; not the data, of which only labels and columns count."""
+        settings, recipe = plan.settings, plan.recipe
+        acting = [s for s in plan.strategies if type(s).change_model is not Strategy.change_model]
+        return cache.fingerprint(
+            config=self.loaded.config.to_dict(),
+            task=recipe.task.model_dump(),
+            columns=self.loaded.train.tokens.column_names,
+            optimizer=[settings.optimizer, settings.optimizer_options, settings.scheduled, settings.precision],
+            training=[recipe.training.weight_decay, recipe.training.max_grad_norm, recipe.training.schedule],
+            strategies=[(s.key, s.model_dump(mode="json")) for s in acting],
+            device=[self.device.kind, self.device.capability],
+            points=points,
+        )
+
+    def cutter(self, plan: Plan, limits: Limits, cost: CostModel) -> Cutter:
+        """As the run will cut, on its first process."""
+        sorted_by_length = plan.settings.sorted_by_length
+        return Cutter(self.lengths(plan), self.padding(plan), limits, cost, sorted_by_length, self.job.processes)
+
+    def epoch(self, plan: Plan, limits: Limits, surface: Surface) -> tuple[float, float]:
+        """Predicted seconds per epoch, and micro-batches per update."""
+        cutter = self.cutter(plan, limits, surface.cost)
+        sampler = UpdateSampler(len(cutter.lengths), plan.recipe.training.batch_size, plan.recipe.training.seed)
+        updates = sampler.updates_per_epoch
+        drawn = list(sampler.updates(0, updates))[:: max(1, updates // UPDATES_LOOKED_AT)]
+        seconds, count = 0.0, 0
+        for indices in drawn:
+            micro_batches = cutter.cut(indices).micro_batches
+            shapes = [(len(one.examples), cutter.padded_length(one.examples)) for one in micro_batches]
+            seconds += sum(float(surface.cost.time(*shape)) for shape in shapes) * surface.seconds_per_token
+            count += len(shapes)
+        per_update = seconds / len(drawn) + surface.update_seconds
+        return per_update * updates, count / len(drawn)
+
+
+def stand_on(job: Job, device: Device) -> Ground:
+    """Reads and tokenises the data."""
+    loaded = load_data(make_plan(job))
+    facts = job.model or ModelFacts(Path(), loaded.config.to_dict())  # a hub's model is known only now
+    return Ground(replace(job, model=facts), loaded, device)
+
+
+def chooses_optimizer(strategy: Strategy) -> bool:
+    settings = Settings()
+    strategy.configure(settings)
+    return settings.optimizer != Settings().optimizer

@@ -1,0 +1,160 @@
+"""The fastest plan that fits: every combination weighed by its surface, the winner traced itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from launcher.cutter import CostModel, Limits
+from launcher.errors import LauncherError
+from launcher.forecast.result import Forecast
+from launcher.forecast.trace import trace_plan
+from launcher.plan import Plan
+from launcher.planner.combinations import Combination, combinations, last_resorts
+from launcher.planner.ground import Ground
+from launcher.planner.surface import Surface
+from launcher.strategies import Strategy
+from launcher.strategies.gradient_accumulation import GradientAccumulation
+
+# A roofline ranks no finer than this: of plans this close in time the simplest is taken.
+TIE = 0.05
+MOST_TRACES = 4  # of a winner whose trace does not agree with its surface
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to train. `peak` in bytes of tensors by the surface; `seconds` per epoch; `fits` the room it was given.
+
+    `limits` are those that the planner sets; None where the recipe has its own.
+    """
+
+    combination: Combination
+    limits: Limits | None
+    surface: Surface
+    plan: Plan
+    peak: float
+    seconds: float
+    micro_batches: float
+    fits: bool
+
+    @property
+    def name(self) -> str:
+        return self.combination.name
+
+    @property
+    def strategies(self) -> tuple[Strategy, ...]:
+        """All that the planner sets, the micro-batch limit with them."""
+        limits = self.limits
+        if limits is None or limits.tokens is None:
+            return self.combination.strategies
+        limit = GradientAccumulation(tokens=limits.tokens, attention=limits.attention)
+        return (limit, *self.combination.strategies)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The winner and its own trace; the rest that was weighed, and why others were not."""
+
+    option: Option
+    forecast: Forecast
+    others: tuple[Option, ...]
+    left_out: tuple[str, ...]
+
+
+def search(ground: Ground, allowed: Sequence[str], room: int) -> Found | list[Option]:
+    """`room` in bytes for tensors on a CPU, for what the allocator reserves on a card; all options if none fits."""
+    weighed: list[Option] = []
+    plain, left_out = combinations(ground.job, allowed)
+    for level in last_resorts(ground.job, allowed):
+        options = [
+            option
+            for resort in level
+            for one in plain
+            if (option := weigh(ground, Combination((*one.strategies, *resort)), room, left_out)) is not None
+        ]
+        weighed += options
+        fitting = [option for option in options if option.fits]
+        while fitting:
+            best = _best(fitting)
+            traced = _traced(ground, best, room)
+            if traced is not None:
+                others = tuple(option for option in weighed if option.combination != best.combination)
+                return Found(*traced, others, tuple(left_out))
+            fitting.remove(best)
+            weighed[weighed.index(best)] = replace(best, fits=False)
+    return weighed
+
+
+def weigh(ground: Ground, one: Combination, room: float, left_out: list[str]) -> Option | None:
+    """With the largest micro-batches that fit; None where this model does not do it."""
+    try:
+        surface = ground.surface(one.strategies)
+    except LauncherError as error:
+        left_out.append(f"{one.name}: {error.problems[0]}")
+        return None
+    return weigh_surface(ground, one, surface, room)
+
+
+def weigh_surface(ground: Ground, one: Combination, surface: Surface, room: float) -> Option:
+    plan = ground.plan(one.strategies, surface.cost)
+    is_open = ground.job.recipe.strategies.is_open("gradient_accumulation")
+    if is_open:
+        padded = ground.padding(plan).padded(ground.lengths(plan))
+        limits = surface.limits(room, padded)
+        if limits is None:
+            longest = int(padded.max())
+            alone = Limits(examples=1)
+            return Option(one, alone, surface, plan, surface.peak(1, longest), math.inf, math.nan, False)
+        limits = _unless_needless(ground, plan, limits)
+    else:
+        limits = plan.limits
+    peak = surface.peak(*worst_size(ground, plan, limits))
+    seconds, micro_batches = ground.epoch(plan, limits, surface)
+    own = limits if is_open else None
+    return Option(one, own, surface, plan, peak, seconds, micro_batches, peak <= room)
+
+
+def worst_size(ground: Ground, plan: Plan, limits: Limits) -> tuple[int, int]:
+    """Examples and padded length of the largest micro-batch that the data can bring."""
+    cutter = ground.cutter(plan, limits, CostModel(0.0, 0.0))
+    worst = cutter.worst(plan.recipe.training.batch_size).examples
+    return len(worst), cutter.padded_length(worst)
+
+
+def _unless_needless(ground: Ground, plan: Plan, limits: Limits) -> Limits:
+    """No limit where a whole update of the longest texts stays below it."""
+    assert limits.tokens is not None
+    examples, length = worst_size(ground, plan, Limits(attention=limits.attention))
+    return Limits() if examples * limits.size(length) <= limits.tokens else limits
+
+
+def _best(options: list[Option]) -> Option:
+    """The fastest; of those as good as equal the one that changes least, then the simplest."""
+    fastest = min(option.seconds for option in options)
+    close = [option for option in options if option.seconds <= fastest * (1 + TIE)]
+    return min(close, key=lambda o: (o.combination.changes, len(o.strategies), o.seconds))
+
+
+def _traced(ground: Ground, option: Option, room: int) -> tuple[Option, Forecast] | None:
+    """Its own trace below the room, with smaller micro-batches where the surface was too hopeful."""
+    allowance = float(room)
+    for _ in range(MOST_TRACES):
+        plan = ground.plan(option.strategies, option.surface.cost)
+        forecast = trace_plan(plan, ground.loaded, ground.device)
+        excess = demand(forecast) - room
+        if excess <= 0:
+            return option, forecast
+        if option.limits is None:
+            return None
+        # What the surface does not know: rounding, and blocks that the allocator cannot join.
+        allowance = min(option.peak, allowance) - excess
+        option = weigh_surface(ground, option.combination, option.surface, allowance)
+        if not option.fits:
+            return None
+    return None
+
+
+def demand(forecast: Forecast) -> int:
+    """Bytes: what the allocator reserves on a card, the tensors themselves on a CPU."""
+    return forecast.peak.size if forecast.reserved is None else forecast.reserved

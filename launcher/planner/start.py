@@ -1,0 +1,54 @@
+"""A plan from a process of its own, or from the last time the same was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from launcher import cache
+from launcher.data_source import find_data
+from launcher.devices import Device
+from launcher.errors import BudgetError
+from launcher.forecast.start import ask, error_from
+from launcher.job import Job
+from launcher.planner.proposal import Proposal
+
+Target = tuple[Device, int]  # and the budget on it, bytes
+
+
+def plan(path: Path, overrides: Sequence[str], job: Job, targets: Sequence[Target]) -> list[Proposal | BudgetError]:
+    """For the recipe of a checked job, one answer for each target."""
+    asked = [[asdict(device), budget] for device, budget in targets]
+    request = {"recipe": str(path), "overrides": list(overrides), "processes": job.processes, "targets": asked}
+    key = _key(job, asked)
+    answers = cache.read("plans", key) if key is not None else None
+    if answers is None:
+        answers = ask("plan", request)
+        if key is not None:
+            cache.write("plans", key, answers)
+    return [_read(answer) for answer in answers]
+
+
+def _read(answer: dict[str, Any]) -> Proposal | BudgetError:
+    if "problems" not in answer:
+        return Proposal.from_json(answer)
+    error = error_from(answer)
+    assert isinstance(error, BudgetError)
+    return error
+
+
+def _key(job: Job, asked: list[list[Any]]) -> str | None:
+    """Of all that a plan depends on; None where that cannot be known here, as of a hub's model or data."""
+    recipe = job.recipe
+    places = [recipe.data.train]
+    if recipe.data.validation is not None and recipe.data.validation.file is not None:
+        places.append(recipe.data.validation.file)
+    sources = [find_data(place, recipe.base) for place in places]
+    if job.model is None or any(source.format == "hub" for source in sources):
+        return None
+    files = [file for source in sources for file in source.files] + sorted(job.model.folder.iterdir())
+    seen = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    content = recipe.model_dump(mode="json", exclude={"name", "output"})
+    return cache.fingerprint(recipe=content, files=seen, processes=job.processes, targets=asked)

@@ -1,0 +1,134 @@
+"""Memory and time of a combination at any micro-batch, from the few that were measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from launcher.cutter import CostModel, Limits
+from launcher.devices import Device
+from launcher.forecast.measure import Measurement, Point, Size
+
+LARGE, LARGER = 32, 64  # examples: two sizes at which activations rule, so that their slope is the one that counts
+ALIGNED = 16  # tokens; attention kernels pad masks to so many
+SHORTER = 4  # times; the second length, with as many tokens in all
+
+
+def sizes(longest: int) -> list[Size]:
+    """What to measure, first a size at which almost nothing but states counts.
+
+    By the power of two that holds the longest text, so that other data with this model finds them measured.
+    """
+    high = max(SHORTER * ALIGNED, 1 << (longest - 1).bit_length())
+    low = high // SHORTER
+    return [(1, low), (LARGE * SHORTER, low), (LARGER * SHORTER, low), (LARGE, high), (LARGER, high)]
+
+
+@dataclass(frozen=True)
+class Line:
+    """base + examples x length x (per_token + per_square x length), in bytes; never below `floor`."""
+
+    base: float
+    per_token: float
+    per_square: float
+    floor: float
+
+    def most_examples(self, length: int, room: float) -> float:
+        """How many texts of that length stay within `room` bytes."""
+        if self.floor > room:
+            return 0.0
+        each = length * (self.per_token + self.per_square * length)
+        return (room - self.base) / each if each > 0 else np.inf
+
+    def at(self, examples: int, length: int) -> float:
+        return max(self.floor, self.base + examples * length * (self.per_token + self.per_square * length))
+
+
+@dataclass(frozen=True)
+class Surface:
+    """`lines` by phase and `update` in bytes, all on the device included; times in seconds on that device."""
+
+    lines: dict[str, Line]
+    update: float
+    host: int
+    cost: CostModel
+    seconds_per_token: float
+    update_seconds: float
+
+    def with_states(self, states: float, update: float, host: int, update_seconds: float) -> Surface:
+        """The same micro-batches beside another optimizer: `states` bytes more are held all the time."""
+        lines = {
+            phase: replace(line, base=line.base + states, floor=line.floor + states)
+            for phase, line in self.lines.items()
+        }
+        return replace(self, lines=lines, update=update, host=host, update_seconds=update_seconds)
+
+    def peak(self, examples: int, length: int) -> float:
+        """Bytes at the fullest moment with micro-batches of that size."""
+        return max(self.update, *(line.at(examples, length) for line in self.lines.values()))
+
+    def limits(self, room: float, lengths: np.ndarray) -> Limits | None:
+        """The largest micro-batches of texts of these padded lengths; None where not each fits alone."""
+        if self.update > room:
+            return None
+        distinct = [int(length) for length in np.unique(lengths)]
+        most = [min(line.most_examples(length, room) for line in self.lines.values()) for length in distinct]
+        if min(most) < 1:
+            return None
+        steepest = max(self.lines.values(), key=lambda line: line.at(LARGER, distinct[-1]))
+        attention = steepest.per_square / steepest.per_token if steepest.per_token > 0 else 0.0
+        one = Limits(attention=round(attention, 6))
+        tokens = min(count * one.size(length) for count, length in zip(most, distinct, strict=True))
+        return replace(one, tokens=int(min(tokens, 2**40)))
+
+
+def make_surface(measured: Measurement, device: Device) -> Surface:
+    """Through the measured sizes; the smallest gives the floor."""
+    small, *large = measured.points
+    lines = {phase: _line(phase, small, large) for phase in small.peaks}
+    overhead, per_token, per_square = _fit_seconds(measured.points, device)
+    cost = CostModel(overhead / per_token, per_square / per_token)
+    update_seconds = measured.update_work.seconds(device)
+    return Surface(lines, measured.update, measured.host, cost, per_token, update_seconds)
+
+
+def _line(phase: str, small: Point, large: list[Point]) -> Line:
+    """Two sizes at either length give the slope per text; the two slopes what of it grows with the square."""
+    first, second, third, fourth = large
+    short = (second.peaks[phase] - first.peaks[phase]) / (second.examples - first.examples)
+    long = (fourth.peaks[phase] - third.peaks[phase]) / (fourth.examples - third.examples)
+    per_square = (long / third.length - short / first.length) / (third.length - first.length)
+    per_square = max(0.0, per_square)
+    per_token = max(0.0, long / third.length - per_square * third.length)
+    line = Line(0.0, per_token, per_square, 0.0)
+    base = max(point.peaks[phase] - line.at(point.examples, point.length) for point in large)
+    return Line(base, per_token, per_square, small.peaks[phase])
+
+
+def _fit_seconds(points: tuple[Point, ...], device: Device) -> tuple[float, float, float]:
+    """Overhead, seconds per token, and per token and length; none below zero, errors relative."""
+    seconds = np.array([point.work.seconds(device) for point in points])
+    tokens = np.array([point.examples * point.length for point in points], float)
+    squares = np.array([point.examples * point.length**2 for point in points], float)
+    columns = np.stack([np.ones_like(tokens), tokens, squares], axis=1) / seconds[:, None]
+    overhead, per_token, per_square = _least_squares(columns)
+    least = seconds.max() / tokens.max() / 100  # a model whose time is all overhead still takes some per token
+    return overhead, max(per_token, least), per_square
+
+
+def _least_squares(columns: np.ndarray) -> list[float]:
+    """Factors, none below zero, with which the columns add up to one: the best over all sets of columns."""
+    scale = columns.max(axis=0)  # of like size, or the smallest is lost in rounding
+    best, best_error = [0.0] * columns.shape[1], np.inf
+    for number in range(1, columns.shape[1] + 1):
+        for kept in combinations(range(columns.shape[1]), number):
+            some = columns[:, kept] / scale[list(kept)]
+            found, *_ = np.linalg.lstsq(some, np.ones(len(columns)))
+            error = float(np.square(some @ found - 1).sum())
+            if found.min() >= 0 and error < best_error:
+                best, best_error = [0.0] * columns.shape[1], error
+                for place, value in zip(kept, found / scale[list(kept)], strict=True):
+                    best[place] = float(value)
+    return best
