@@ -14,7 +14,8 @@ from launcher.forecast.kernels import Kernel, host_bytes, kernel_of
 from launcher.host import is_on_host
 
 # Shares of a device's peak that large kernels reach. Assumed: tuned matrix products are seen at 60 to 90 % of a data
-# sheet's rate and element-wise kernels at 75 to 90 % of its bandwidth; the middle of both.
+# sheet's rate and element-wise kernels at 75 to 90 % of its bandwidth; about the middle of both. The
+# ranking hardly depends on them: bench/step_time.py.
 MATRIX_SHARE = 0.75
 BANDWIDTH_SHARE = 0.8
 

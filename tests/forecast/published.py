@@ -39,8 +39,8 @@ class Setting:
         return ", ".join([*words, *([] if self.optimizer == "adamw" else [self.optimizer])])
 
 
-# "Methods and tools for efficient training on a single GPU" and "Efficient Training on a Single GPU" of Hugging Face's
-# transformers documentation, 2022: bert-large-uncased, random texts of 512 tokens, Trainer, V100 16 GB.
+# transformers' documentation of 2022, "Efficient Training on a Single GPU" (v4.21, perf_train_gpu_one): Trainer on
+# bert-large-uncased for classification, random texts of 512 tokens, one V100-SXM2 with 16 GB.
 PUBLISHED = (
     Setting(8.86),
     Setting(7.75, accumulates=True),
