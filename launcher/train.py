@@ -33,6 +33,13 @@ class UpdateResult:
 def train_update(session: Session, update: Update) -> UpdateResult:
     """One optimizer step whose gradient is that of the mean loss over the update's examples in one big batch."""
     loss = accumulate(session, update)
+    norm, rate, skipped = step(session)
+    whole = session.accelerator.reduce(loss, reduction="sum")
+    return UpdateResult(whole, norm, rate, skipped)
+
+
+def step(session: Session) -> tuple[Tensor, float | None, bool]:
+    """By the gradients that are there, which are used up: their norm, the rate, and whether the step was left out."""
     norm = _clip(session)
     rate = session.optimizer.param_groups[0]["lr"]
     skipped = _step(session)
@@ -40,8 +47,7 @@ def train_update(session: Session, update: Update) -> UpdateResult:
     if session.schedule is not None and not skipped:
         session.schedule.step()
     session.optimizer.zero_grad()
-    whole = session.accelerator.reduce(loss, reduction="sum")
-    return UpdateResult(whole, norm, rate, skipped)
+    return norm, rate, skipped
 
 
 def accumulate(session: Session, update: Update) -> Tensor:

@@ -23,7 +23,8 @@ from launcher.forecast.work import Work
 from launcher.load import Loaded
 from launcher.padding import Padding
 from launcher.plan import Plan
-from launcher.train import backward
+from launcher.train import accumulate as accumulate_gradients
+from launcher.train import backward, step
 
 Size = tuple[int, int]  # examples, and the padded length of each
 
@@ -67,22 +68,21 @@ class Measurement:
 
 
 def measure(plan: Plan, loaded: Loaded, device: Device, sizes: Sequence[Size]) -> Measurement:
-    """Two updates of the first size, so that optimizer states exist, then each size once with gradients in place."""
+    """An update of the first size, so that optimizer states exist; each size once with gradients in place; the step."""
     with fake_run(plan, loaded, device) as run:
         session = run.session
         _use_sizes(run, sizes)
-        first = MicroBatch(np.arange(sizes[0][0]))
-        run.update(Update((first,), sizes[0][0]))
-        before_update = len(run.tracker.events)
-        run.update(Update((first,), sizes[0][0]))
-        update_work = run.update_work
-        backward(session, first, sizes[0][0])
+        first = Update((MicroBatch(np.arange(sizes[0][0])),), sizes[0][0])
+        run.update(first)
+        accumulate_gradients(session, first)
         marks, works = [len(run.tracker.events)], []
         run.recorder.take()
         for start, (examples, _) in zip(np.cumsum([0, *(size[0] for size in sizes)]), sizes, strict=False):
             backward(session, MicroBatch(np.arange(start, start + examples)), examples)
             marks.append(len(run.tracker.events))
             works.append(run.recorder.take())
+        step(session)
+        update_work = run.recorder.take()
         trained = sum(parameter.numel() for parameter in session.model.parameters() if parameter.requires_grad)
     everywhere = run.tracker.real_events()
     # Marks count all events: those of the host's memory are left in their places, as nothing.
@@ -93,7 +93,7 @@ def measure(plan: Plan, loaded: Loaded, device: Device, sizes: Sequence[Size]) -
         Point(*size, _peaks(events, start, end), work)
         for size, start, end, work in zip(sizes, marks, marks[1:], works, strict=False)
     ]
-    update = _peaks(events, before_update, marks[0])["update"]
+    update = _peaks(events, marks[-1], len(events))["update"]
     return Measurement(
         _held(run.tracker, events[: marks[0]]),
         update,

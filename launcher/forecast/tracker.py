@@ -17,6 +17,8 @@ from launcher.host import is_on_host
 
 # The autograd engine's sum of two gradients of one tensor, and of a third and more.
 SUM, SUM_AGAIN = "autograd sum", "autograd sum again"
+# The autograd engine asks it of fake tensors, more often than it runs operators.
+DEVICE_OF = torch.ops.prim.device.default
 # Real tensors are changed in place here; under a dispatch mode autograd makes new ones instead
 # (isTensorSubclassLike in torch/csrc/autograd). The first sum of two gradients is a new tensor either way.
 IN_PLACE_FOR_REAL = {"aten.scatter_add.default", SUM_AGAIN}
@@ -100,7 +102,14 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         is_sum = number is not None and self.storages[number].operator in (SUM, SUM_AGAIN)
         return SUM_AGAIN if is_sum else SUM
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and torch's guard against that costs more than what it guards."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is DEVICE_OF:
+            return func(*args)
         operator = self._operator(func, args)
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from launcher.devices import Device
 from launcher.forecast.kernels import Kernel, host_bytes, kernel_of
+from launcher.forecast.tracker import DEVICE_OF
 from launcher.host import is_on_host
 
 # Shares of a device's peak that large kernels reach. Assumed: tuned matrix products are seen at 60 to 90 % of a data
@@ -66,7 +67,14 @@ class WorkRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._kernels, self._link_bytes = Counter(), 0
         return work
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and torch's guard against that costs more than what it guards."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is DEVICE_OF:
+            return func(*args)
         result = func(*args, **(kwargs or {}))
         if is_on_host():
             self._link_bytes += host_bytes(func, args, kwargs or {}, result)

@@ -11,7 +11,7 @@ from launcher.cutter import CostModel, Limits
 from launcher.devices import Device
 from launcher.forecast.measure import Measurement, Point, Size
 
-LARGE, LARGER = 32, 64  # examples: two sizes at which activations rule, so that their slope is the one that counts
+LARGE, LARGER = 32, 64  # examples: sizes at which activations rule, so that their slope is the one that counts
 ALIGNED = 16  # tokens; attention kernels pad masks to so many
 SHORTER = 4  # times; the second length, with as many tokens in all
 
@@ -23,7 +23,7 @@ def sizes(longest: int) -> list[Size]:
     """
     high = max(SHORTER * ALIGNED, 1 << (longest - 1).bit_length())
     low = high // SHORTER
-    return [(1, low), (LARGE * SHORTER, low), (LARGER * SHORTER, low), (LARGE, high), (LARGER, high)]
+    return [(1, low), (LARGE * SHORTER, low), (LARGER * SHORTER, low), (LARGER, high)]
 
 
 @dataclass(frozen=True)
@@ -95,15 +95,13 @@ def make_surface(measured: Measurement, device: Device) -> Surface:
 
 
 def _line(phase: str, small: Point, large: list[Point]) -> Line:
-    """Two sizes at either length give the slope per text; the two slopes what of it grows with the square."""
-    first, second, third, fourth = large
-    short = (second.peaks[phase] - first.peaks[phase]) / (second.examples - first.examples)
-    long = (fourth.peaks[phase] - third.peaks[phase]) / (fourth.examples - third.examples)
-    per_square = (long / third.length - short / first.length) / (third.length - first.length)
-    per_square = max(0.0, per_square)
-    per_token = max(0.0, long / third.length - per_square * third.length)
-    line = Line(0.0, per_token, per_square, 0.0)
-    base = max(point.peaks[phase] - line.at(point.examples, point.length) for point in large)
+    """Two sizes of one length give base and slope; a third, of another length, what of the slope grows with it."""
+    first, second, longer = large
+    per_text = (second.peaks[phase] - first.peaks[phase]) / (second.examples - first.examples)
+    base = first.peaks[phase] - first.examples * per_text
+    short, long = per_text / first.length, (longer.peaks[phase] - base) / longer.examples / longer.length
+    per_square = max(0.0, (long - short) / (longer.length - first.length))
+    per_token = max(0.0, long - per_square * longer.length)
     return Line(base, per_token, per_square, small.peaks[phase])
 
 
