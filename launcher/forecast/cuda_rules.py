@@ -1,15 +1,18 @@
-"""Where CUDA allocates other things than a CPU does: attention kernels and dropout masks."""
+"""Where CUDA allocates other things than a CPU does: attention kernels, dropout masks and autocast's lists."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from launcher.forecast.cuda_autocast import cuda_autocast
+from launcher.settings import Precision
 
 FLASH_CAPABILITY = (8, 0)  # flash attention needs Ampere; the memory-efficient kernel runs from 5.0 on
 FLASH_HEAD = 256  # its largest head dimension
@@ -17,8 +20,11 @@ BIAS_ALIGNMENT = 16  # elements: the efficient kernel wants a bias whose rows st
 
 
 @contextmanager
-def cuda_rules(capability: tuple[int, int]) -> Iterator[None]:
-    """Inside, fake tensors of the CPU are born as a card of this compute capability would have them."""
+def cuda_rules(capability: tuple[int, int], precision: Precision) -> Iterator[None]:
+    """Inside, fake tensors of the CPU are born as a card of this compute capability would have them.
+
+    For fp16 and bf16 Accelerate must have been started in bf16, the only half precision it has for a CPU.
+    """
 
     def attention(
         query: Tensor,
@@ -30,6 +36,8 @@ def cuda_rules(capability: tuple[int, int]) -> Iterator[None]:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
+        query, key, value = _autocast(query), _autocast(key), _autocast(value)
+        attn_mask = _autocast(attn_mask) if attn_mask is not None else None
         if enable_gqa and key.size(-3) != query.size(-3):
             times = query.size(-3) // key.size(-3)
             key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
@@ -46,8 +54,16 @@ def cuda_rules(capability: tuple[int, int]) -> Iterator[None]:
     with (
         patch.object(functional, "scaled_dot_product_attention", attention),
         patch.object(functional, "dropout", _dropout),
+        nullcontext() if precision == "no" else cuda_autocast(precision),
     ):
         yield
+
+
+def _autocast(tensor: Tensor) -> Tensor:
+    """As autocast casts what goes into attention; a mask of truth values stays one."""
+    if not torch.is_autocast_enabled("cpu") or not tensor.is_floating_point():
+        return tensor
+    return tensor.to(torch.get_autocast_dtype("cpu"))
 
 
 def _bias(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:

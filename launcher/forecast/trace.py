@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from launcher.devices import Device
-from launcher.errors import ForecastError
 from launcher.forecast.fake_run import fake_run
 from launcher.forecast.peak import find_peaks
 from launcher.forecast.result import Forecast
@@ -26,12 +25,6 @@ def trace(job: Job, device: Device) -> Forecast:
 
 def trace_plan(plan: Plan, loaded: Loaded, device: Device) -> Forecast:
     """The same of a plan whose data is loaded."""
-    if plan.settings.precision != "no":
-        # The CPU's kernels take buffers in bf16 that no operator shows (GPT-2: 7 % of the peak, 2026-11-30), and CUDA
-        # keeps other operators in float32 than the CPU's autocast, which is the one that would run here.
-        raise ForecastError(
-            device.name, ["mixed_precision cannot be forecast yet; take strategies.mixed_precision out"]
-        )
     with fake_run(plan, loaded, device) as run:
         for _ in range(UPDATES):
             run.update(worst_update(run.session))
