@@ -1,4 +1,4 @@
-"""Marks copies that go between the device and the host, so that a forecast on one device can tell them apart."""
+"""Which tensors live in the host's memory beside a card, and which copies cross the link between the two."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_ON_HOST: ContextVar[bool] = ContextVar("on_host", default=False)
+_on_host: ContextVar[bool] = ContextVar("on_host", default=False)
 
 
 @contextmanager
 def on_host() -> Iterator[None]:
-    """Inside, tensors are made in the host's memory."""
-    token = _ON_HOST.set(True)
+    """Tensors made inside are host memory, copies made inside are transfers.
+
+    Said and not seen: where a run is followed without a card, both sides are tensors of the CPU.
+    """
+    token = _on_host.set(True)
     try:
         yield
     finally:
-        _ON_HOST.reset(token)
+        _on_host.reset(token)
 
 
 def is_on_host() -> bool:
-    return _ON_HOST.get()
+    """Whether `on_host` is entered, in this thread."""
+    return _on_host.get()

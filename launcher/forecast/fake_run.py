@@ -53,7 +53,7 @@ class FakeRun:
 
 @contextmanager
 def fake_run(plan: Plan, loaded: Loaded, device: Device) -> Iterator[FakeRun]:
-    """Inside, everything runs on fake tensors as they would lie on the device. ForecastError where that is not known."""
+    """Inside, everything runs on fake tensors as they would lie on the device. ForecastError where unknown."""
     from accelerate.state import AcceleratorState
 
     AcceleratorState._reset_state(reset_partial_state=True)  # else the first plan's precision would hold for all
