@@ -10,6 +10,7 @@ from launcher.strategies.gradient_accumulation import GradientAccumulation
 from launcher.strategies.gradient_checkpointing import GradientCheckpointing
 from launcher.strategies.max_length import MaxLength
 from launcher.strategies.mixed_precision import MixedPrecision
+from launcher.strategies.optimizer_offload import OptimizerOffload
 from launcher.strategies.uniform_dynamic_padding import UniformDynamicPadding
 
 # Freezing stands before checkpointing, which leaves frozen layers alone.
@@ -18,6 +19,7 @@ ALL: tuple[type[Strategy], ...] = (
     Freezing,
     MixedPrecision,
     EightBitOptimizer,
+    OptimizerOffload,
     GradientCheckpointing,
     Adafactor,
     FastTokenizer,

@@ -25,7 +25,10 @@ class Adafactor(Strategy):
     cost: ClassVar[Cost] = "changes_training"
     summary: ClassVar[str] = "Adafactor instead of AdamW"
     example: ClassVar[dict[str, object]] = {"preset": "external_rate"}
-    conflicts: ClassVar[dict[str, str]] = {"eight_bit_optimizer": "both choose the optimizer"}
+    conflicts: ClassVar[dict[str, str]] = {
+        "eight_bit_optimizer": "both choose the optimizer",
+        "optimizer_offload": "both choose the optimizer",
+    }
 
     preset: Literal["external_rate", "own_rate"] = Field(
         default="external_rate",

@@ -27,7 +27,10 @@ class EightBitOptimizer(Strategy):
     cost: ClassVar[Cost] = "changes_training"
     summary: ClassVar[str] = "AdamW with 8-bit states"
     example: ClassVar[dict[str, object]] = {"paged": False}
-    conflicts: ClassVar[dict[str, str]] = {"adafactor": "both choose the optimizer"}
+    conflicts: ClassVar[dict[str, str]] = {
+        "adafactor": "both choose the optimizer",
+        "optimizer_offload": "both choose the optimizer",
+    }
 
     paged: bool = Field(default=False, description="Let states move to host memory when the card is full (CUDA)")
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from launcher.check import check
 from launcher.devices import CPU, find_device
-from launcher.errors import DataError, ForecastError
+from launcher.errors import ForecastError
 from launcher.forecast.start import forecast
+from launcher.offloaded_adamw import CHUNK_BYTES, SLOTS
 from launcher.strategies import ALL
+from launcher.units import MIB
 from tests.conftest import make_tiny_model
 from tests.families import FAMILIES, make_family
 from tests.forecast.real_peak import forecast_peak, real_peak
@@ -102,13 +106,31 @@ def test_half_precision_on_a_card_is_forecast_for_every_family(recipe, model_typ
     assert half.peak.size < plain.peak.size
 
 
-def test_mistakes_in_the_data_keep_their_kind(recipe):
-    with pytest.raises(DataError, match=r"is not a number; task.problem: regression needs one"):
-        forecast(recipe(task={"problem": "regression"}), [], CPU)
+def test_offloaded_states_leave_the_card_and_count_for_the_host(recipe, tmp_path):
+    source = {"source": str(big_roberta(tmp_path)), "config": {}}
+    card = find_device("GTX 1650")
+    plain = forecast(recipe(model=source, strategies=OFF), [], card)
+    offloaded = forecast(recipe(model=source, strategies=OFF | {"optimizer_offload": True}), [], card)
+    weights = 4 * sum(p.numel() for p in trained_parameters(source["source"]))
+    assert plain.host_bytes == 0
+    assert offloaded.host_bytes == 2 * weights
+    # What stays is the number of updates that each tensor has seen.
+    steps = 4 * len(trained_parameters(source["source"]))
+    assert plain.peak.rows["optimizer"] == 2 * weights + steps
+    assert offloaded.phases["backward"].rows["optimizer"] == steps
+    assert offloaded.phases["update"].rows["temporaries"] < SLOTS * CHUNK_BYTES + MIB
+    assert "host" not in offloaded.peak.rows
+    assert offloaded.peak.size == plain.peak.size - 2 * weights
+    assert offloaded.reserved < plain.reserved - 1.9 * weights
 
 
-def test_rows_add_up_to_the_peak(recipe):
-    answer = forecast(recipe(data=EVALUATED), [], CPU)
-    assert set(answer.phases) == {"load", "forward", "backward", "update", "evaluate"}
-    assert all(sum(peak.rows.values()) == peak.size for peak in answer.phases.values())
-    assert answer.peak.size == max(peak.size for peak in answer.phases.values())
+def trained_parameters(folder):
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    with torch.device("meta"):
+        return list(AutoModelForSequenceClassification.from_config(AutoConfig.from_pretrained(folder)).parameters())
+
+
+def test_on_a_cpu_the_hosts_memory_is_the_devices(recipe):
+    answer = forecast(recipe(strategies=OFF | {"optimizer_offload": True}), [], CPU)
+    assert answer.phases["update"].rows["host"] == answer.host_bytes > 0

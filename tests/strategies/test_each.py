@@ -17,6 +17,7 @@ from launcher.machine import Machine
 from launcher.plan import make_plan
 from launcher.strategies import ALL
 from launcher.strategies.mixed_precision import MixedPrecision
+from launcher.strategies.optimizer_offload import OptimizerOffload
 
 OFF = {"uniform_dynamic_padding": False, "fast_tokenizer": False}
 CPU = Machine(devices.CPU, 0)
@@ -158,6 +159,29 @@ def test_large_embeddings_keep_32_bit_states_by_the_override_not_by_their_size(m
 def test_paged_states_without_a_card_are_said_to_have_no_effect(recipe):
     plan = make_plan(check(recipe(strategies=OFF | {"eight_bit_optimizer": {"paged": True}})))
     assert plan.reasons == ("eight_bit_optimizer: paged has no effect: there is no card to page from",)
+
+
+# Optimizer offload
+
+
+def test_offloaded_states_train_the_same_weights(build):
+    def trained(strategies):
+        session = build(strategies=OFF | strategies, model={"config": {"hidden_dropout_prob": 0.1}})
+        for _ in range(3):
+            step(session)
+        return session.optimizer.optimizer, list(session.model.parameters())
+
+    optimizer, weights = trained({"optimizer_offload": True})
+    assert type(optimizer).__name__ == "OffloadedAdamW"
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(weights, trained({})[1], strict=True))
+
+
+def test_offloading_without_a_card_is_said_to_have_no_effect(recipe):
+    path = recipe(strategies=OFF | {"optimizer_offload": True})
+    assert make_plan(check(path)).reasons == (
+        "optimizer_offload: no effect on memory: without a card there is nothing to take states off",
+    )
+    assert OptimizerOffload().notes(JobOn(check(path).recipe, None, 1, GTX_1650)) == []
 
 
 # Gradient checkpointing
