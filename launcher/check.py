@@ -30,7 +30,7 @@ def check(path: Path, overrides: Sequence[str] = (), *, processes: int = 1, targ
         facts = read_model_facts(recipe.model.source, recipe.base)
     except ValueError as error:
         found.append(("model.source", str(error)))
-    job = Job(recipe, facts, processes, target)
+    job = Job(recipe, facts, processes, target, path, tuple(overrides))
     if not document.problems:  # else numbers that strategies reckon with may be missing
         found += _strategy_problems(job)
     problems = document.problems + [place_problem(document, key, text) for key, text in found]

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from launcher.check import check as check_recipe
-from launcher.errors import LauncherError
+from launcher.errors import LauncherError, MemoryExceededError
+from launcher.hand_over import hand_over
 from launcher.job import Job
 from launcher.machine import started_processes, started_rank
 
@@ -50,7 +51,16 @@ def run(recipe: RecipeFile, overrides: Overrides = None, processes: Processes = 
         raise typer.Exit(train(check_recipe(recipe, overrides or (), processes=started_processes())))
     wanted = processes or default_processes()
     job = check_recipe(recipe, overrides or (), processes=wanted)
-    raise typer.Exit(start_processes(recipe, overrides or [], wanted) if wanted > 1 else train(job))
+    try:
+        code = start_processes(recipe, overrides or [], wanted) if wanted > 1 else train(job)
+    except MemoryExceededError as error:
+        from launcher.out_of_memory import can_relaunch, relaunch
+
+        if not can_relaunch(error):
+            raise
+        print(f"{error.problems[0]}\nstarting again with smaller micro-batches", file=sys.stderr)
+        relaunch(recipe, overrides or (), wanted, error)
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -95,14 +105,14 @@ def plan(
     devices = find_devices(device)
     job = check_recipe(recipe, overrides or (), processes=processes or 1, target=devices[0] if devices else None)
     targets = find_targets(job, devices, budget)
-    plans = make_plans(recipe, overrides or (), job, targets)
+    plans = make_plans(job, targets)
     failed = [answer for answer in plans if isinstance(answer, LauncherError)]
     if as_json:
         print(json.dumps([answer.as_json() for answer in plans], indent=2))
     elif len(plans) > 1:
         show_plans(Screen(main=True), plans, targets)
     elif not isinstance(plans[0], LauncherError):
-        show_plan(Screen(main=True), plans[0], command_of(recipe, overrides or (), plans[0]))
+        show_plan(Screen(main=True), plans[0], command_of(job, plans[0]))
     if len(failed) == len(plans):
         raise failed[0]
 
@@ -133,6 +143,10 @@ def worker(arguments: list[str]) -> int:
         return 0 if arguments else 2
     try:
         return train(check_recipe(Path(arguments[0]), arguments[1:], processes=started_processes()))
+    except MemoryExceededError as error:
+        hand_over(error)
+        print(error, file=sys.stderr)  # on whichever rank: the others did not meet it
+        return error.exit_code
     except LauncherError as error:
         return tell(error)
 

@@ -55,3 +55,13 @@ class LaunchError(LauncherError):
     """The processes that were started cannot train one model together."""
 
     exit_code = 2
+
+
+class MemoryExceededError(LauncherError):
+    """The device has less memory than the run took. `overrides` start it again with smaller micro-batches."""
+
+    exit_code = 12  # ENOMEM: what ends with it can be started again
+
+    def __init__(self, where: str, problems: Sequence[str], overrides: Sequence[str] = ()) -> None:
+        super().__init__(where, problems)
+        self.overrides = tuple(overrides)

@@ -55,6 +55,8 @@ def _record(
     real = [micro_batch.examples for micro_batch in update.micro_batches if micro_batch.weight]
     used = sum(int(session.examples.lengths.used[examples].sum()) for examples in real)
     padded = sum(len(examples) * session.cutter.padded_length(examples) for examples in real)
+    if number > 1:
+        run.warm_updates, run.warm_seconds = run.warm_updates + 1, run.warm_seconds + seconds
     run.add(updates=1, examples=update.examples, used_tokens=used, padded_tokens=padded, seconds=seconds)
     run.record(
         kind="update",

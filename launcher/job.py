@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.devices import Device
@@ -16,12 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """`model` is None for a model that is still on a hub; `processes` train together; `target`: not on this machine."""
+    """`model` is None for a model that is still on a hub; `processes` train together.
+
+    `target` is a device that is not here; `path` and `overrides` are where the recipe was read from.
+    """
 
     recipe: Recipe
     model: ModelFacts | None
     processes: int
     target: Device | None = None
+    path: Path = Path()
+    overrides: tuple[str, ...] = ()
 
     @property
     def device(self) -> Device:

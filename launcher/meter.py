@@ -7,6 +7,8 @@ from pathlib import Path
 import psutil
 import torch
 
+from launcher.simulated_card import SimulatedCard
+
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
 
@@ -14,8 +16,8 @@ _STATUS = Path("/proc/self/status")
 class MemoryMeter:
     """Phases follow one another; a phase entered again keeps its larger peak. Bytes, of this process."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, card: SimulatedCard | None = None) -> None:
+        self.device, self.card = device, card
         self.phase = ""
         self.peaks: dict[str, dict[str, int]] = {}
 
@@ -28,10 +30,8 @@ class MemoryMeter:
         self._reset()
 
     def now(self) -> int:
-        """Peak of the running phase so far: allocated on a card, resident on a CPU."""
-        return (
-            max(self._read().values()) if self.device.type != "cuda" else torch.cuda.max_memory_allocated(self.device)
-        )
+        """Peak of the running phase so far: allocated on a card, tensors on a simulated one, else resident."""
+        return next(iter(self._read().values()))
 
     def _read(self) -> dict[str, int]:
         if self.device.type == "cuda":
@@ -41,13 +41,16 @@ class MemoryMeter:
                 "reserved": torch.cuda.max_memory_reserved(self.device),
                 "device_total": total - free,
             }
-        return {"resident": peak_resident()}
+        tensors = {"tensors": self.card.peak} if self.card is not None else {}
+        return tensors | {"resident": peak_resident()}
 
     def _reset(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
-        else:
-            _reset_peak_resident()
+            return
+        if self.card is not None:
+            self.card.reset_peak()
+        _reset_peak_resident()
 
 
 def peak_resident() -> int:

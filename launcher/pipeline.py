@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from accelerate.utils import broadcast_object_list
 
+from launcher.budget import cap, plan_for_budget
 from launcher.build import Session, build_session, check_schedule, warmup_updates
 from launcher.fit import fit
 from launcher.job import Job
 from launcher.load import load_parts
 from launcher.meter import MemoryMeter
+from launcher.out_of_memory import memory_exceeded
 from launcher.plan import Plan, make_plan
+from launcher.planner.proposal import Proposal
 from launcher.processes import start_accelerator
 from launcher.records import new_run_folder, versions, write_json
 from launcher.run_state import Phases, Run
@@ -29,22 +34,29 @@ log = logging.getLogger(__name__)
 
 def run(job: Job) -> Path:
     """From a checked recipe to a trained model; returns the run folder. Every process calls it."""
-    plan = make_plan(job)
+    proposal = plan_for_budget(job)
+    plan = make_plan(job, proposal.chosen(), proposal.cost) if proposal is not None else make_plan(job)
     accelerator = start_accelerator(plan.settings.precision)
     screen = Screen(main=accelerator.is_main_process)
     screen.show_logs()
     _quiet_libraries()
     for reason in plan.reasons:
         log.info("%s", reason)
-    phase = Phases(MemoryMeter(accelerator.device))
+    card = cap(proposal) if proposal is not None else None
+    phase = Phases(MemoryMeter(accelerator.device, card))
     with phase("load"):
         check_schedule(plan.recipe.training)
         session = build_session(plan, accelerator, load_parts(plan))
+        if card is not None:
+            card.hold([*session.model.parameters(), *session.model.buffers()])
     _introduce(session)
     # Not before: data with mistakes in it leaves no folder behind.
-    state = Run(_start_folder(plan, accelerator), screen, phase)
-    with phase("train"):
-        fit(session, state)
+    state = Run(_start_folder(plan, accelerator, proposal), screen, phase, proposal)
+    try:
+        with card or nullcontext(), phase("train"):
+            fit(session, state)
+    except torch.OutOfMemoryError as error:
+        raise memory_exceeded(session, error) from None
     report(session, state)
     # Without the barrier a process may abort after a correct run while others still talk to it.
     accelerator.wait_for_everyone()
@@ -74,13 +86,13 @@ def _introduce(session: Session) -> None:
         )
 
 
-def _start_folder(plan: Plan, accelerator: Accelerator) -> Path:
+def _start_folder(plan: Plan, accelerator: Accelerator, proposal: Proposal | None) -> Path:
     """Made by the main process, known to all, with what is decided so far in it."""
     place: list[Path | None] = [None]
     if accelerator.is_main_process:
         folder = new_run_folder(Path(plan.recipe.output.folder), plan.recipe.name)
         write_json(folder / "recipe.json", plan.recipe.model_dump(mode="json"))
-        write_json(folder / "plan.json", plan.as_json())
+        write_json(folder / "plan.json", plan.as_json() | {"budget": proposal.as_json() if proposal else None})
         write_json(folder / "versions.json", versions())
         place = [folder]
     if accelerator.num_processes > 1:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.meter import MemoryMeter
+from launcher.planner.proposal import Proposal
 from launcher.records import append_line
 from launcher.screen import Screen
 from launcher.tasks.base import Evaluation
@@ -40,14 +41,21 @@ class Phases:
 
 @dataclass
 class Run:
-    """On every process; only the main one writes. `evaluation` belongs to the weights that are kept."""
+    """On every process; only the main one writes. `evaluation` belongs to the weights that are kept.
+
+    `proposal` is the plan for its budget, where there is one.
+    """
 
     folder: Path
     screen: Screen
     phase: Phases
+    proposal: Proposal | None = None
     totals: dict[str, float] = field(default_factory=dict)
     evaluation: Evaluation | None = None
     kept_update: int = 0
+    # Without the first update, in which libraries and caches warm up.
+    warm_updates: int = 0
+    warm_seconds: float = 0.0
 
     def add(self, **amounts: float) -> None:
         """Adds to the totals that the summary divides."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from launcher.errors import LaunchError
+from launcher.hand_over import expect, take_over
 from launcher.machine import look
 from launcher.units import count
 
@@ -21,11 +24,9 @@ def default_processes() -> int:
 def start_processes(recipe: Path, overrides: list[str], processes: int) -> int:
     """Runs launcher/run.py on `processes` of this machine's devices; returns the exit code of the first that failed.
 
-    LaunchError where there are fewer GPUs.
+    LaunchError where there are fewer GPUs; MemoryExceededError where one of them ran out of memory.
     """
-    from accelerate.commands.launch import launch_command, launch_command_parser
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from accelerate.commands.launch import launch_command_parser
 
     machine = look()
     if machine.gpus and processes > machine.gpus:
@@ -38,6 +39,20 @@ def start_processes(recipe: Path, overrides: list[str], processes: int) -> int:
         # With this and a GPU launcher Accelerate joins CPU processes by gloo; its own CPU launcher starts only one.
         os.environ["ACCELERATE_USE_CPU"] = "true"
     arguments = launch_command_parser().parse_args([*options, script, str(recipe), *overrides])
+    with TemporaryDirectory() as folder:
+        expect(Path(folder) / "out_of_memory.json")
+        code = _launched(arguments)
+        error = take_over(Path(folder) / "out_of_memory.json")
+    if error is not None:
+        raise error
+    return code
+
+
+def _launched(arguments: argparse.Namespace) -> int:
+    from accelerate.commands.launch import launch_command
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
     try:
         launch_command(arguments)
     except subprocess.CalledProcessError as error:

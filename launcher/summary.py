@@ -8,9 +8,12 @@ from typing import Any
 from accelerate.utils import gather_object
 
 from launcher.batches import padding_share
+from launcher.beside import compare, keep
 from launcher.build import Session
+from launcher.out_of_memory import relaunches
 from launcher.records import write_json
 from launcher.run_state import Run
+from launcher.screen import Screen
 from launcher.tasks.base import Evaluation
 from launcher.units import format_bytes, format_seconds, share
 
@@ -28,9 +31,7 @@ def report(session: Session, run: Run) -> None:
 def collect(session: Session, run: Run) -> dict[str, Any]:
     """Plain data; bytes and seconds. Throughput counts updates only, not loading or evaluation."""
     totals = run.totals
-    memory = session.plan.recipe.memory
     peaks = _peaks(run.phase.meter.peaks)
-    peak = max(max(sizes.values()) for sizes in peaks.values())
     results: dict[str, Any] = {
         "updates": session.total_updates,
         "kept_update": run.kept_update,
@@ -39,8 +40,16 @@ def collect(session: Session, run: Run) -> dict[str, Any]:
         "padding_share": padding_share(totals["used_tokens"], totals["padded_tokens"]),
         "peak_memory": peaks,
     }
-    if isinstance(memory.budget, int):
-        results["budget"] = {"bytes": memory.budget, "peak": peak, "kept": peak <= memory.budget}
+    if run.proposal is not None:
+        counted = "tensors" if run.proposal.device.kind == "cpu" else "device_total"
+        budget, peak = run.proposal.budget, max(sizes[counted] for sizes in peaks.values())
+        results["budget"] = {"bytes": budget, "peak": peak, "kept": peak <= budget}
+        compared = compare(run.proposal, peaks)
+        results["forecast"] = {phase: {"forecast": pair[0], "fact": pair[1]} for phase, pair in compared.items()}
+        if run.warm_updates and session.accelerator.is_main_process:
+            keep(run.proposal, compared, run.warm_seconds / run.warm_updates)
+    if relaunches():
+        results["relaunches"] = relaunches()
     if run.evaluation is not None:
         results["metrics"] = run.evaluation.metrics
         results["floor"] = {"answer": run.evaluation.floor_name} | run.evaluation.floor
@@ -74,7 +83,10 @@ def _show(session: Session, run: Run, results: dict[str, Any]) -> None:
     screen.table("Time and peak memory", ["phase", "time", *kinds], phases)
     padding = share(results["padding_share"], 1)
     screen.say(f"{results['examples_per_second']:.1f} examples/s, {padding} of the work was padding")
+    for problem in results.get("relaunches", []):
+        screen.say(f"started again, with smaller micro-batches, after: {problem}")
     if "budget" in results:
+        _show_forecast(screen, results["forecast"])
         budget = results["budget"]
         verdict = "kept" if budget["kept"] else "EXCEEDED"
         screen.say(f"budget {format_bytes(budget['bytes'])} {verdict}: the peak was {format_bytes(budget['peak'])}")
@@ -82,6 +94,18 @@ def _show(session: Session, run: Run, results: dict[str, Any]) -> None:
     usage = session.plan.recipe.task.usage(str(run.folder / "model"))
     code = f"from transformers import pipeline; print({usage})"
     screen.say(f"use it: python -c {quoted(code)}")
+
+
+def _show_forecast(screen: Screen, phases: dict[str, dict[str, int]]) -> None:
+    rows = [
+        [phase, format_bytes(sizes["forecast"]), format_bytes(sizes["fact"]), f"{_error(sizes):+.2f} %"]
+        for phase, sizes in phases.items()
+    ]
+    screen.table("Forecast beside fact", ["phase", "forecast", "fact", "forecast's error"], rows)
+
+
+def _error(sizes: dict[str, int]) -> float:
+    return 100 * (sizes["forecast"] / sizes["fact"] - 1)
 
 
 def quoted(code: str) -> str:

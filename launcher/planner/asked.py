@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
 from launcher.devices import Device, find_device
 from launcher.errors import RecipeError
@@ -42,9 +41,9 @@ def _size(text: str) -> int | str:
         raise RecipeError("--budget", [str(error)]) from None
 
 
-def command_of(recipe: Path, overrides: Sequence[str], plan: Proposal) -> str:
+def command_of(job: Job, plan: Proposal) -> str:
     """The run plans again, for what is there when it starts: only the budget is written."""
-    words = ["accelerate", "launch", "launcher/run.py", str(recipe), *overrides]
-    if not any(word.startswith("memory.budget=") for word in overrides):
+    words = ["accelerate", "launch", "launcher/run.py", str(job.path), *job.overrides]
+    if job.recipe.memory.budget != plan.budget:
         words.append(f"memory.budget={plan.budget // MIB}MB")
     return shlex.join(words)

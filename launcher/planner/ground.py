@@ -11,6 +11,7 @@ import numpy as np
 from launcher import cache
 from launcher.batches import Cutter, UpdateSampler
 from launcher.build import make_padding
+from launcher.calibration import Calibration, calibration_of
 from launcher.cutter import CostModel, Limits
 from launcher.devices import Device
 from launcher.forecast.measure import Measurement, Size, measure
@@ -33,6 +34,7 @@ class Ground:
     job: Job
     loaded: Loaded
     device: Device
+    calibration: Calibration
     measured: dict[str, Measurement] = field(default_factory=dict)
     optimizers: dict[tuple[str, int], tuple[Measurement, Measurement]] = field(default_factory=dict)
 
@@ -63,7 +65,7 @@ class Ground:
         plain = [strategy for strategy in strategies if not chooses_optimizer(strategy)]
         chosen = [strategy for strategy in strategies if chooses_optimizer(strategy)]
         measured = self._measure(plain, sizes(self.longest()))
-        surface = make_surface(measured, self.device)
+        surface = make_surface(measured, self.device, self.calibration.time)
         if not chosen:
             return surface
         # Which micro-batches run beside it does not matter to an optimizer; which parameters are trained does.
@@ -72,7 +74,8 @@ class Ground:
             self.optimizers[key] = self._measure([*plain, *chosen], sizes(self.longest())[:1]), measured
         own, beside = self.optimizers[key]
         states = own.states - beside.states
-        return surface.with_states(states, own.update, own.host, own.update_work.seconds(self.device))
+        update_seconds = own.update_work.seconds(self.device) * self.calibration.time
+        return surface.with_states(states, own.update, own.host, update_seconds)
 
     def _measure(self, strategies: Sequence[Strategy], points: list[Size]) -> Measurement:
         plan = self.plan(strategies)
@@ -132,7 +135,7 @@ def stand_on(job: Job, device: Device) -> Ground:
     """Reads and tokenises the data."""
     loaded = load_data(make_plan(job))
     facts = job.model or ModelFacts(Path(), loaded.config.to_dict())  # a hub's model is known only now
-    return Ground(replace(job, model=facts), loaded, device)
+    return Ground(replace(job, model=facts), loaded, device, calibration_of(device.name))
 
 
 def chooses_optimizer(strategy: Strategy) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from launcher.calibration import Calibration
 from launcher.cutter import CostModel
 from launcher.devices import Device
 from launcher.forecast.result import Forecast
@@ -32,6 +33,7 @@ class Proposal:
     strategies: dict[str, dict[str, Any]]
     cost: CostModel
     forecast: Forecast
+    calibration: Calibration
     seconds_per_epoch: float
     updates_per_epoch: int
     micro_batches_per_update: float
@@ -53,6 +55,7 @@ class Proposal:
                 "device": Device.from_json(content["device"]),
                 "cost": CostModel(**content["cost"]),
                 "forecast": Forecast.from_json(content["forecast"]),
+                "calibration": Calibration(**content["calibration"]),
                 "ladder": tuple(Step(**step) for step in content["ladder"]),
                 "rejected": tuple(content["rejected"]),
             }

@@ -25,7 +25,8 @@ def propose(ground: Ground, budget: int) -> Proposal:
     memory = ground.job.recipe.memory
     device = ground.device
     context = 0 if device.kind == "cpu" else CONTEXT_BYTES
-    margin = round(budget * MARGINS[device.kind])
+    # What runs here have taken above their forecasts is kept free besides.
+    margin = round(budget * (MARGINS[device.kind] + max(0.0, ground.calibration.memory - 1)))
     room = budget - margin - context
     found = search(ground, memory.allow, room)
     if not isinstance(found, Found):
@@ -41,11 +42,12 @@ def propose(ground: Ground, budget: int) -> Proposal:
         strategies={s.key: s.model_dump(mode="json", exclude_none=True) for s in option.strategies},
         cost=option.surface.cost,
         forecast=forecast,
+        calibration=ground.calibration,
         seconds_per_epoch=option.seconds,
         updates_per_epoch=UpdateSampler(len(ground.loaded.train), training.batch_size, 0).updates_per_epoch,
         micro_batches_per_update=option.micro_batches,
         ladder=tuple(_ladder(ground, option, demand(forecast), context)),
-        rejected=(*_rejected(found, context), *found.left_out),
+        rejected=(*_rejected(found, budget - room), *found.left_out),
     )
 
 
@@ -67,14 +69,14 @@ def _ladder(ground: Ground, option: Option, size: int, context: int) -> Iterator
         yield Step(name, peak + context, ground.epoch(plan, some, surface)[0])
 
 
-def _rejected(found: Found, context: int) -> Iterator[str]:
-    """A line each, those that fit first, by time."""
+def _rejected(found: Found, kept: int) -> Iterator[str]:
+    """A line each, those that fit first, by time. `kept`: bytes of context and margin."""
     for option in sorted(found.others, key=lambda other: (not other.fits, other.seconds, other.peak)):
         if option.fits:
             yield f"{option.name}: fits, {format_seconds(option.seconds)} per epoch"
         else:
-            size = format_bytes(round(option.peak) + context)
-            yield f"{option.name}: needs {size} for the longest text alone"
+            size = format_bytes(round(option.peak) + kept)
+            yield f"{option.name}: needs a budget of {size} for the longest text alone"
 
 
 def _reasons(ground: Ground, options: list[Option], room: int, kept: int) -> Iterator[str]:

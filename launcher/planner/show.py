@@ -27,7 +27,11 @@ def show_plan(screen: Screen, plan: Proposal, command: str) -> None:
     updates = count(plan.updates_per_epoch, "update")
     micro_batches = f"{plan.micro_batches_per_update:.1f} micro-batches each"
     time = format_seconds(plan.seconds_per_epoch)
-    screen.say(f"{updates} per epoch, {micro_batches}; about {time} per epoch (to compare plans by, not a promise)")
+    basis = "to compare plans by, not a promise"
+    if plan.calibration.runs:
+        runs = count(plan.calibration.runs, "run")
+        basis = f"{plan.calibration.time:.2f} times the roofline, by {runs} on this {plan.device.name}"
+    screen.say(f"{updates} per epoch, {micro_batches}; about {time} per epoch ({basis})")
     rows = [[step.name, format_bytes(step.bytes), format_seconds(step.seconds)] for step in plan.ladder]
     screen.table("How it got there", ["step", "memory", "time per epoch"], rows)
     for line in plan.rejected[:MOST_REJECTED]:

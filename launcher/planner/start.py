@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from launcher import cache
+from launcher.calibration import calibration_of
 from launcher.data_source import find_data
 from launcher.devices import Device
 from launcher.errors import BudgetError
@@ -18,10 +18,10 @@ from launcher.planner.proposal import Proposal
 Target = tuple[Device, int]  # and the budget on it, bytes
 
 
-def plan(path: Path, overrides: Sequence[str], job: Job, targets: Sequence[Target]) -> list[Proposal | BudgetError]:
-    """For the recipe of a checked job, one answer for each target."""
+def plan(job: Job, targets: Sequence[Target]) -> list[Proposal | BudgetError]:
+    """One answer for each target."""
     asked = [[asdict(device), budget] for device, budget in targets]
-    request = {"recipe": str(path), "overrides": list(overrides), "processes": job.processes, "targets": asked}
+    request = {"recipe": str(job.path), "overrides": job.overrides, "processes": job.processes, "targets": asked}
     key = _key(job, asked)
     answers = cache.read("plans", key) if key is not None else None
     if answers is None:
@@ -50,5 +50,6 @@ def _key(job: Job, asked: list[list[Any]]) -> str | None:
         return None
     files = [file for source in sources for file in source.files] + sorted(job.model.folder.iterdir())
     seen = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    shown = [asdict(calibration_of(device["name"])) for device, _ in asked]
     content = recipe.model_dump(mode="json", exclude={"name", "output"})
-    return cache.fingerprint(recipe=content, files=seen, processes=job.processes, targets=asked)
+    return cache.fingerprint(recipe=content, files=seen, processes=job.processes, targets=asked, shown=shown)

@@ -84,13 +84,13 @@ class Surface:
         return replace(one, tokens=int(min(tokens, 2**40)))
 
 
-def make_surface(measured: Measurement, device: Device) -> Surface:
-    """Through the measured sizes; the smallest gives the floor."""
+def make_surface(measured: Measurement, device: Device, time_factor: float) -> Surface:
+    """Through the measured sizes; the smallest gives the floor. Predicted times are taken `time_factor` fold."""
     small, *large = measured.points
     lines = {phase: _line(phase, small, large) for phase in small.peaks}
-    overhead, per_token, per_square = _fit_seconds(measured.points, device)
+    overhead, per_token, per_square = (time_factor * value for value in _fit_seconds(measured.points, device))
     cost = CostModel(overhead / per_token, per_square / per_token)
-    update_seconds = measured.update_work.seconds(device)
+    update_seconds = measured.update_work.seconds(device) * time_factor
     return Surface(lines, measured.update, measured.host, cost, per_token, update_seconds)
 
 
