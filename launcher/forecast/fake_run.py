@@ -17,7 +17,7 @@ from launcher.forecast.cuda_rules import cuda_rules
 from launcher.forecast.fake_world import fake_world
 from launcher.forecast.result import ACTIVATIONS, GRADIENTS, OPTIMIZER, WEIGHTS
 from launcher.forecast.tracker import Tracker
-from launcher.forecast.work import Work, WorkRecorder
+from launcher.forecast.work import WorkRecorder
 from launcher.load import Loaded, make_parts
 from launcher.model import new_model
 from launcher.plan import Plan
@@ -33,13 +33,11 @@ class FakeRun:
 
     def __init__(self, session: Session, tracker: Tracker, recorder: WorkRecorder) -> None:
         self.session, self.tracker, self.recorder = session, tracker, recorder
-        self.update_work = Work()
 
     def update(self, update: Update) -> None:
-        """One optimizer step, from the first micro-batch to the zeroed gradients; `update_work` is its end's."""
+        """One optimizer step, from the first micro-batch to the zeroed gradients."""
         self.tracker.phase = "forward"
         train_update(self.session, update)
-        self.update_work = self.recorder.take()
         self.tracker.name(_states(self.session.optimizer.state), OPTIMIZER)
 
     def evaluate(self) -> None:
@@ -92,7 +90,6 @@ def _phases(run: FakeRun) -> Iterator[None]:
 
     def tracked_clip(*arguments: Any) -> Any:
         tracker.phase = "update"
-        run.recorder.take()
         return clip(*arguments)
 
     accelerator.backward, accelerator.clip_grad_norm_ = tracked_backward, tracked_clip

@@ -73,10 +73,11 @@ def measure(plan: Plan, loaded: Loaded, device: Device, sizes: Sequence[Size]) -
         session = run.session
         _use_sizes(run, sizes)
         first = Update((MicroBatch(np.arange(sizes[0][0])),), sizes[0][0])
+        run.recorder.is_paused = True
         run.update(first)
         accumulate_gradients(session, first)
+        run.recorder.is_paused = False
         marks, works = [len(run.tracker.events)], []
-        run.recorder.take()
         for start, (examples, _) in zip(np.cumsum([0, *(size[0] for size in sizes)]), sizes, strict=False):
             backward(session, MicroBatch(np.arange(start, start + examples)), examples)
             marks.append(len(run.tracker.events))

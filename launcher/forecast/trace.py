@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from launcher.batches import Update
 from launcher.devices import Device
 from launcher.forecast.fake_run import fake_run
 from launcher.forecast.peak import find_peaks
@@ -10,8 +11,6 @@ from launcher.job import Job
 from launcher.load import Loaded, load_data
 from launcher.plan import Plan, make_plan
 from launcher.train import worst_update
-
-UPDATES = 2  # optimizer states are born in the first and live from the second on
 
 
 def trace(job: Job, device: Device) -> Forecast:
@@ -26,8 +25,11 @@ def trace(job: Job, device: Device) -> Forecast:
 def trace_plan(plan: Plan, loaded: Loaded, device: Device) -> Forecast:
     """The same of a plan whose data is loaded."""
     with fake_run(plan, loaded, device) as run:
-        for _ in range(UPDATES):
-            run.update(worst_update(run.session))
+        run.recorder.is_paused = True  # only memory is asked for
+        worst = worst_update(run.session)
+        # Optimizer states are born in the first, and live from the second on.
+        run.update(Update(worst.micro_batches[:1], len(worst.micro_batches[0].examples)))
+        run.update(worst)
         if run.session.validation is not None:
             run.evaluate()
     return find_peaks(run.tracker, device)

@@ -58,6 +58,7 @@ class WorkRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.is_paused = False
         self._kernels: Counter[Kernel] = Counter()
         self._link_bytes = 0
 
@@ -73,8 +74,8 @@ class WorkRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is DEVICE_OF:
-            return func(*args)
+        if self.is_paused or func is DEVICE_OF:
+            return func(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
         if is_on_host():
             self._link_bytes += host_bytes(func, args, kwargs or {}, result)
