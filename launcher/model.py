@@ -94,6 +94,11 @@ def load_model(recipe: Recipe, config: PretrainedConfig) -> PreTrainedModel:
         output_loading_info=True,
     )
     _report_new_parts(model, info, recipe.model.source)
+    # transformers 5.24 makes trained parameters of tables that the family keeps fixed (RoFormer's sinusoids).
+    with torch.device("meta"):
+        fixed = {name for name, p in new_model(recipe, config).named_parameters() if not p.requires_grad}
+    for name in fixed:
+        model.get_parameter(name).requires_grad_(False)
     return model  # type: ignore[no-any-return]
 
 
