@@ -12,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from launcher.errors import ForecastError
 from launcher.forecast.result import HOST, TEMPORARIES
 from launcher.host import is_on_host
 
@@ -22,6 +23,9 @@ DEVICE_OF = torch.ops.prim.device.default
 # Real tensors are changed in place here; under a dispatch mode autograd makes new ones instead
 # (isTensorSubclassLike in torch/csrc/autograd). The first sum of two gradients is a new tensor either way.
 IN_PLACE_FOR_REAL = {"aten.scatter_add.default", SUM_AGAIN}
+# Kernels with buffers of their own that no operator shows: a CPU's convolution by oneDNN took 5 % of SqueezeBERT's peak
+# (2026-11-30, torch 2.13.0), a card's by cuDNN takes a workspace.
+HIDDEN_BUFFERS = {"aten.convolution.default"}
 
 
 @dataclass
@@ -111,6 +115,8 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is DEVICE_OF:
             return func(*args)
         operator = self._operator(func, args)
+        if operator in HIDDEN_BUFFERS:
+            raise ForecastError("forecast", [f"{operator} takes memory that cannot be followed"])
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
