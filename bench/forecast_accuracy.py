@@ -48,6 +48,13 @@ VARIANTS: dict[str, dict[str, object]] = {
     "Adafactor, own rate": OFF | {"adafactor": {"preset": "own_rate"}},
     "8-bit AdamW": OFF | {"eight_bit_optimizer": True},
     "frozen: embeddings, half of the layers": OFF | {"freezing": {"embeddings": True, "first_layers": 1}},
+    "bf16 autocast": OFF | {"mixed_precision": {"precision": "bf16"}},
+    "bf16, checkpointing": OFF
+    | {
+        "mixed_precision": {"precision": "bf16"},
+        "gradient_checkpointing": True,
+        "gradient_accumulation": {"micro_batch": 8},
+    },
 }
 # What no recipe says, but Settings can.
 OPTIONS = {FOREACH: {"foreach": True}, LOOP: {"foreach": False, "fused": False}}

@@ -2,8 +2,8 @@
 
     python bench/plan_cost.py
 
-BERT-large for a 4 GB card and a Llama of 7 billion parameters for an 80 GB card, from their configs alone, on texts of 8
-to 512 tokens. Each question is a process of its own, with an empty cache the first time.
+BERT-large for a 4 GB card and a Llama of 7 billion parameters for an 80 GB card, from their configs alone, on texts of
+8 to 512 tokens. Each question is a process of its own, with an empty cache the first time.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ import torch
 from launcher.batches import Update
 from launcher.build import Session, build_session
 from launcher.devices import Device
-from launcher.errors import ForecastError
 from launcher.evaluate import logits_of
+from launcher.forecast.cpu_kernels import buffers_of
 from launcher.forecast.cuda_rules import cuda_rules
 from launcher.forecast.fake_world import fake_world
 from launcher.forecast.result import ACTIVATIONS, GRADIENTS, OPTIMIZER, WEIGHTS
@@ -51,17 +51,14 @@ class FakeRun:
 
 @contextmanager
 def fake_run(plan: Plan, loaded: Loaded, device: Device) -> Iterator[FakeRun]:
-    """Inside, everything runs on fake tensors as they would lie on the device. ForecastError where unknown."""
+    """Inside, everything runs on fake tensors as they would lie on the device."""
     from accelerate.state import AcceleratorState
 
     AcceleratorState._reset_state(reset_partial_state=True)  # else the first plan's precision would hold for all
     precision = plan.settings.precision
-    if precision != "no" and device.kind == "cpu":
-        # The CPU's kernels take buffers in bf16 that no operator shows (GPT-2: 7 % of the peak, 2026-11-30).
-        raise ForecastError(device.name, ["mixed_precision cannot be forecast on a CPU yet"])
     # Accelerate on a CPU does bf16 only; cuda_rules turns it into the precision asked for.
     accelerator = start_accelerator("no" if precision == "no" else "bf16")
-    tracker, recorder = Tracker(), WorkRecorder()
+    tracker, recorder = Tracker(buffers_of if device.kind == "cpu" else None), WorkRecorder()
     rules = nullcontext() if device.capability is None else cuda_rules(device.capability, precision)
     with fake_world(), rules:
         session = build_session(plan, accelerator, make_parts(plan, loaded, new_model))

@@ -19,13 +19,16 @@ from launcher.forecast.result import Forecast
 def forecast(recipe: Path, overrides: Sequence[str], device: Device) -> Forecast:
     """Of a recipe that has been checked. ForecastError where it cannot be followed."""
     request = {"recipe": str(recipe), "overrides": list(overrides), "device": asdict(device)}
-    return Forecast.from_json(ask("forecast", request))
+    return Forecast.from_json(ask("forecast", request, on_cpu=device.kind == "cpu"))
 
 
-def ask(what: str, request: dict[str, Any]) -> Any:
+def ask(what: str, request: dict[str, Any], *, on_cpu: bool) -> Any:
     """The answer of launcher.forecast's own process; its LauncherErrors are raised here."""
-    # Nothing is computed, so a card, other processes and threads are of no use to it.
-    alone = {"CUDA_VISIBLE_DEVICES": "", "WORLD_SIZE": "1", "RANK": "0", "OMP_NUM_THREADS": "1"}
+    # Nothing is computed, so a card, other processes and threads are of no use to it; but on a CPU what a kernel takes
+    # depends on its threads, which are then those of the run.
+    alone = {"CUDA_VISIBLE_DEVICES": "", "WORLD_SIZE": "1", "RANK": "0"}
+    if not on_cpu:
+        alone["OMP_NUM_THREADS"] = "1"
     environment = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "MASTER_ADDR")} | alone
     command = [sys.executable, "-m", "launcher.forecast", json.dumps({"what": what} | request)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

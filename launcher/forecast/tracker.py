@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -50,8 +50,10 @@ class Event:
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees what operators return while it is entered, and what it is told of; forgets nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, buffers_of: Callable[..., int] | None = None) -> None:
+        """`buffers_of` says what a kernel allocates for itself: bytes by (operator, args, kwargs, result)."""
         super().__init__()  # type: ignore[no-untyped-call]
+        self.buffers_of = buffers_of
         self.phase = "load"
         self.storages: list[Storage] = []
         self.events: list[Event] = []
@@ -118,7 +120,20 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if operator in HIDDEN_BUFFERS:
             raise ForecastError("forecast", [f"{operator} takes memory that cannot be followed"])
         result = func(*args, **(kwargs or {}))
+        buffers = self.buffers_of(func, args, kwargs or {}, result) if self.buffers_of is not None else 0
+        # What is changed in place for real has its result before it has its buffers.
+        is_in_place = operator in IN_PLACE_FOR_REAL
+        if buffers and is_in_place:
+            self._passing(buffers, operator)
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
                 self._number(leaf, operator)
+        if buffers and not is_in_place:
+            self._passing(buffers, operator)
         return result
+
+    def _passing(self, size: int, operator: str) -> None:
+        """Bytes that live while the operator runs."""
+        self.storages.append(Storage(size, f"buffers of {operator}", self.phase, TEMPORARIES))
+        self._event(len(self.storages) - 1, size)
+        self._event(len(self.storages) - 1, -size)

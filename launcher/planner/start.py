@@ -25,7 +25,7 @@ def plan(job: Job, targets: Sequence[Target]) -> list[Proposal | BudgetError]:
     key = _key(job, asked)
     answers = cache.read("plans", key) if key is not None else None
     if answers is None:
-        answers = ask("plan", request)
+        answers = ask("plan", request, on_cpu=any(device.kind == "cpu" for device, _ in targets))
         if key is not None:
             cache.write("plans", key, answers)
     return [_read(answer) for answer in answers]
