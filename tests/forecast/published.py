@@ -59,7 +59,7 @@ def works() -> list[Work]:
 
     Not in it: the scaler of fp16, which goes over the gradients once, and the batches' way to the card.
     """
-    with fake_world(), cuda_rules((7, 0)):
+    with fake_world(), cuda_rules((7, 0), "no"):
         micro_batches, steps = cache(micro_batch_works), cache(step_work)
         return [
             sum(micro_batches(setting.accumulates, setting.checkpoints, setting.is_half), steps(setting.optimizer))
