@@ -77,7 +77,7 @@ def forecast(
     from launcher.screen import Screen
 
     target = find_device(device)
-    check_recipe(recipe, overrides or ())
+    check_recipe(recipe, overrides or (), target=target)
     answer = run_forecast(recipe, overrides or (), target)
     if as_json:
         print(json.dumps(answer.as_json(), indent=2))
