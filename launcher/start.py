@@ -10,15 +10,18 @@ from tempfile import TemporaryDirectory
 
 from launcher.errors import LaunchError
 from launcher.hand_over import expect, take_over
-from launcher.machine import look
 from launcher.units import count
 
 
 def default_processes() -> int:
     """One per GPU that torch sees, one without GPUs."""
+    return max(1, _gpus())
+
+
+def _gpus() -> int:
     import torch
 
-    return max(1, torch.cuda.device_count())  # asks the driver, and takes no memory on a card
+    return torch.cuda.device_count()  # asks the driver, and takes no memory on a card
 
 
 def start_processes(recipe: Path, overrides: list[str], processes: int) -> int:
@@ -28,14 +31,13 @@ def start_processes(recipe: Path, overrides: list[str], processes: int) -> int:
     """
     from accelerate.commands.launch import launch_command_parser
 
-    machine = look()
-    if machine.gpus and processes > machine.gpus:
-        here = count(machine.gpus, "GPU")
-        raise LaunchError("launch", [f"{processes} processes on {here}; write --processes {machine.gpus}"])
+    gpus = _gpus()
+    if gpus and processes > gpus:
+        raise LaunchError("launch", [f"{processes} processes on {count(gpus, 'GPU')}; write --processes {gpus}"])
     script = str(Path(__file__).with_name("run.py"))
     options = ["--multi_gpu", "--num_processes", str(processes), "--num_machines", "1", "--main_process_port", "0"]
     options += ["--mixed_precision", "no", "--dynamo_backend", "no"]
-    if not machine.gpus:
+    if not gpus:
         # With this and a GPU launcher Accelerate joins CPU processes by gloo; its own CPU launcher starts only one.
         os.environ["ACCELERATE_USE_CPU"] = "true"
     arguments = launch_command_parser().parse_args([*options, script, str(recipe), *overrides])

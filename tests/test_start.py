@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.devices import find_device
 from launcher.errors import LaunchError
-from launcher.machine import Machine
 from launcher.start import exit_code, start_processes
 
 
 def test_more_processes_than_gpus_are_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr("launcher.start.look", lambda: Machine(find_device("H200"), 2))
+    """By their number alone: the parent of training processes takes nothing of a card."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.get_device_properties", None)
     with pytest.raises(LaunchError, match="3 processes on 2 GPUs; write --processes 2"):
         start_processes(tmp_path / "r.yaml", [], 3)
 
