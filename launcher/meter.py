@@ -36,10 +36,13 @@ class MemoryMeter:
     def _read(self) -> dict[str, int]:
         if self.device.type == "cuda":
             free, total = torch.cuda.mem_get_info(self.device)
+            reserved = torch.cuda.max_memory_reserved(self.device)
+            # The driver knows no peak: near its limit torch gives segments back, and the end of a phase shows less.
+            besides = total - free - torch.cuda.memory_reserved(self.device)
             return {
                 "allocated": torch.cuda.max_memory_allocated(self.device),
-                "reserved": torch.cuda.max_memory_reserved(self.device),
-                "device_total": total - free,
+                "reserved": reserved,
+                "device_total": besides + reserved,
             }
         tensors = {"tensors": self.card.peak} if self.card is not None else {}
         return tensors | {"resident": peak_resident()}
