@@ -71,8 +71,8 @@ def real_step(recipe, examples, modes):
     from launcher.batches import MicroBatch, Update
     from launcher.build import build_session
     from launcher.check import check
+    from launcher.load import load_data, make_parts
     from launcher.model import new_model
-    from launcher.pipeline import load_parts
     from launcher.plan import make_plan
     from launcher.processes import start_accelerator
     from launcher.train import train_update
@@ -81,7 +81,7 @@ def real_step(recipe, examples, modes):
     plan = make_plan(check(recipe))
     accelerator = start_accelerator(plan.settings.precision)
     with fake_world():
-        session = build_session(plan, accelerator, load_parts(plan, new_model))
+        session = build_session(plan, accelerator, make_parts(plan, load_data(plan), new_model))
         longest = np.argsort(session.examples.lengths.used)[-examples:]
         with modes[0], modes[1]:
             train_update(session, Update((MicroBatch(longest, examples),), examples))
