@@ -39,6 +39,21 @@ WORDS = [
 Overrides = dict[str, Any]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What these tests and the processes that they start keep: no test reads or writes the user's own."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FRUGAL_LAUNCHER_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def no_calibration(cache: Path) -> None:
+    """A plan hangs on what earlier runs have shown, a test on no other test."""
+    (cache / "calibration.jsonl").unlink(missing_ok=True)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     if not SHARED.exists():
