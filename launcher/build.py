@@ -149,7 +149,7 @@ def make_padding(plan: Plan, lengths: list[np.ndarray], limit: int | None) -> Pa
 def make_cutter(
     plan: Plan, accelerator: Accelerator, lengths: np.ndarray, padding: Padding, config: PretrainedConfig
 ) -> Cutter:
-    """DataError where a text is longer than a whole micro-batch may be."""
+    """For this process. DataError where a text is longer than a whole micro-batch may be."""
     cutter = Cutter(
         lengths,
         padding,
@@ -159,12 +159,17 @@ def make_cutter(
         accelerator.num_processes,
         accelerator.process_index,
     )
+    refuse_too_long(cutter)
+    return cutter
+
+
+def refuse_too_long(cutter: Cutter) -> None:
+    """DataError where a text is longer than a whole micro-batch may be."""
     longest = cutter.too_long()
     if longest is not None:
-        takes, limit = math.ceil(plan.limits.size(longest)), plan.limits.tokens
+        takes, limit = math.ceil(cutter.limits.size(longest)), cutter.limits.tokens
         advice = "raise strategies.gradient_accumulation.tokens or cut with strategies.max_length.tokens"
         raise DataError("micro-batches", [f"the longest text takes {takes} tokens, a micro-batch {limit}; {advice}"])
-    return cutter
 
 
 def evaluation_cutter(cutter: Cutter, lengths: np.ndarray, batch_size: int) -> Cutter:

@@ -42,10 +42,20 @@ def calibration_of(device: str) -> Calibration:
         lines = calibration_file().read_text(encoding="utf-8").splitlines()
     except OSError:
         return Calibration()
-    records = [record for line in lines if (record := json.loads(line))["device"] == device]
-    records = [record for record in records if record["torch"] == versions()["torch"]][-RUNS_LOOKED_AT:]
-    if not records:
+    kind = device, versions()["torch"]
+    found = [seen for line in lines if (seen := _read(line, *kind)) is not None][-RUNS_LOOKED_AT:]
+    if not found:
         return Calibration()
-    memory = [fact / forecast for record in records for forecast, fact in record["bytes"].values()]
-    time = [fact / forecast for forecast, fact in (record["seconds_per_update"] for record in records)]
-    return Calibration(len(records), max(memory), statistics.median(time))
+    return Calibration(len(found), max(memory for memory, _ in found), statistics.median(time for _, time in found))
+
+
+def _read(line: str, device: str, torch: str) -> tuple[float, float] | None:
+    """fact / forecast of memory at its largest, and of time; None for another device or torch, or a damaged line."""
+    try:
+        record = json.loads(line)
+        if (record["device"], record["torch"]) != (device, torch):
+            return None
+        forecast, fact = record["seconds_per_update"]
+        return max(after / before for before, after in record["bytes"].values()), fact / forecast
+    except (ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError):
+        return None

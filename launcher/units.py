@@ -28,6 +28,14 @@ def format_bytes(size: int) -> str:
     return f"{size} B"
 
 
+def write_bytes(size: int) -> str:
+    """4294967296 -> `"4GB"`, exactly, so that parse_bytes reads the same number."""
+    for unit, name in ((GIB, "GB"), (MIB, "MB"), (KIB, "KB")):
+        if size % unit == 0:
+            return f"{size // unit}{name}"
+    return f"{size}B"
+
+
 def format_seconds(seconds: float) -> str:
     """4.21 -> `"4.2 s"`, 259 -> `"4 min 19 s"`, 7300 -> `"2 h 02 min"`."""
     if round(seconds, 1) < 60:

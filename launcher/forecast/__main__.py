@@ -33,14 +33,14 @@ def _plan(request: dict[str, Any]) -> list[dict[str, Any]]:
     from launcher.planner.propose import propose
 
     answers: list[dict[str, Any]] = []
-    grounds: dict[str, Ground] = {}
+    grounds: dict[Device, Ground] = {}  # two cards of one name may differ in memory and rates
     for asked, budget in request["targets"]:
         device = Device.from_json(asked)
-        if device.name not in grounds:
+        if device not in grounds:
             job = check(Path(request["recipe"]), request["overrides"], processes=request["processes"], target=device)
-            grounds[device.name] = stand_on(job, device)
+            grounds[device] = stand_on(job, device)
         try:
-            answers.append(propose(grounds[device.name], budget).as_json())
+            answers.append(propose(grounds[device], budget).as_json())
         except BudgetError as error:
             answers.append(error.as_json())
     return answers

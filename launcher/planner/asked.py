@@ -10,7 +10,7 @@ from launcher.errors import RecipeError
 from launcher.job import Job
 from launcher.machine import free_memory
 from launcher.planner.proposal import Proposal
-from launcher.units import MIB, parse_bytes
+from launcher.units import parse_bytes, write_bytes
 
 
 def find_devices(text: str | None) -> list[Device]:
@@ -45,5 +45,5 @@ def command_of(job: Job, plan: Proposal) -> str:
     """The run plans again, for what is there when it starts: only the budget is written."""
     words = ["accelerate", "launch", "launcher/run.py", str(job.path), *job.overrides]
     if job.recipe.memory.budget != plan.budget:
-        words.append(f"memory.budget={plan.budget // MIB}MB")
+        words.append(f"memory.budget={write_bytes(plan.budget)}")
     return shlex.join(words)

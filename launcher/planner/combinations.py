@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from launcher.job import Job
+from launcher.settings import Settings
 from launcher.strategies import ALL, Strategy
 
 
@@ -62,6 +63,13 @@ def may_choose(cls: type[Strategy], job: Job, allowed: Sequence[str]) -> bool:
     """Open in the recipe, and slower at most unless it is allowed. Free ones are on already."""
     is_open = job.recipe.strategies.is_open(cls.key)
     return is_open and cls.cost != "free" and (cls.cost == "slower" or cls.key in allowed)
+
+
+def is_shortening(strategy: Strategy) -> bool:
+    """Whether texts are shorter by it."""
+    settings = Settings()
+    strategy.configure(settings)
+    return settings.max_length is not None
 
 
 def _possible(cls: type[Strategy], job: Job, left_out: list[str]) -> list[Strategy]:

@@ -10,9 +10,10 @@ import numpy as np
 
 from launcher import cache
 from launcher.batches import Cutter, UpdateSampler
-from launcher.build import make_padding
+from launcher.build import make_padding, refuse_too_long
 from launcher.calibration import Calibration, calibration_of
 from launcher.cutter import CostModel, Limits
+from launcher.data import Examples
 from launcher.devices import Device
 from launcher.forecast.measure import Measurement, Size, measure
 from launcher.job import Job
@@ -23,6 +24,7 @@ from launcher.plan import Plan, make_plan
 from launcher.planner.surface import Surface, make_surface, sizes
 from launcher.settings import Settings
 from launcher.strategies import Strategy
+from launcher.tasks.base import Rows
 
 UPDATES_LOOKED_AT = 32  # of an epoch; their cuts stand for all
 
@@ -55,23 +57,35 @@ class Ground:
         bounds = [bound for bound in (plan.settings.max_length, self.loaded.length_limit) if bound is not None]
         return np.minimum(full, min(bounds)) if bounds else full
 
+    def loaded_as(self, plan: Plan) -> Loaded:
+        """The data with its texts as long as this plan leaves them."""
+        tokens = plan.settings.max_length
+        if tokens is None:
+            return self.loaded
+        train, held = self.loaded.train, self.loaded.held
+        return replace(self.loaded, train=shortened(train, tokens), held=shortened(held, tokens) if held else None)
+
     def longest(self) -> int:
         """Tokens of the longest text as the recipe cuts it, padding included."""
         plan = self.plan(())
         return int(self.padding(plan).padded(self.lengths(plan)).max())
 
+    def sizes(self) -> list[Size]:
+        """Of the micro-batches that are measured."""
+        return sizes(self.longest(), self.loaded.length_limit)
+
     def surface(self, strategies: Sequence[Strategy]) -> Surface:
         """Activations are measured beside the recipe's own optimizer; another one only changes what is held."""
         plain = [strategy for strategy in strategies if not chooses_optimizer(strategy)]
         chosen = [strategy for strategy in strategies if chooses_optimizer(strategy)]
-        measured = self._measure(plain, sizes(self.longest()))
+        measured = self._measure(plain, self.sizes())
         surface = make_surface(measured, self.device, self.calibration.time)
         if not chosen:
             return surface
         # Which micro-batches run beside it does not matter to an optimizer; which parameters are trained does.
         key = str([(one.key, one.model_dump()) for one in chosen]), measured.trained
         if key not in self.optimizers:
-            self.optimizers[key] = self._measure([*plain, *chosen], sizes(self.longest())[:1]), measured
+            self.optimizers[key] = self._measure([*plain, *chosen], self.sizes()[:1]), measured
         own, beside = self.optimizers[key]
         states = own.states - beside.states
         update_seconds = own.update_work.seconds(self.device) * self.calibration.time
@@ -91,9 +105,7 @@ class Ground:
 
     def held(self, strategies: Sequence[Strategy]) -> dict[str, int]:
         """What stays between micro-batches, by row, in bytes."""
-        return self._measure(
-            strategies, sizes(self.longest())[: 1 if any(map(chooses_optimizer, strategies)) else None]
-        ).held
+        return self._measure(strategies, self.sizes()[: 1 if any(map(chooses_optimizer, strategies)) else None]).held
 
     def _key(self, plan: Plan, points: list[Size]) -> str:
         """Of all that a measurement depends on; not the data, of which only labels and columns count."""
@@ -132,10 +144,23 @@ class Ground:
 
 
 def stand_on(job: Job, device: Device) -> Ground:
-    """Reads and tokenises the data."""
-    loaded = load_data(make_plan(job))
+    """Reads and tokenises the data. DataError where a text is longer than the recipe's own micro-batches may be."""
+    plan = make_plan(job)
+    loaded = load_data(plan)
     facts = job.model or ModelFacts(Path(), loaded.config.to_dict())  # a hub's model is known only now
-    return Ground(replace(job, model=facts), loaded, device, calibration_of(device.name))
+    ground = Ground(replace(job, model=facts), loaded, device, calibration_of(device.name))
+    refuse_too_long(ground.cutter(plan, plan.limits, CostModel(0.0, 0.0)))
+    return ground
+
+
+def shortened(examples: Examples, tokens: int) -> Examples:
+    """The first `tokens` of each, for what asks for lengths alone: a tokenizer would keep the special ones."""
+
+    def cut(rows: Rows) -> Rows:
+        return {name: [values[:tokens] for values in lists] for name, lists in rows.items()}
+
+    lengths = replace(examples.lengths, used=np.minimum(examples.lengths.used, tokens))
+    return replace(examples, tokens=examples.tokens.with_transform(cut), lengths=lengths)
 
 
 def chooses_optimizer(strategy: Strategy) -> bool:

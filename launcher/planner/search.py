@@ -24,9 +24,10 @@ MOST_TRACES = 4  # of a winner whose trace does not agree with its surface
 
 @dataclass(frozen=True)
 class Option:
-    """One way to train. `peak` in bytes of tensors by the surface; `seconds` per epoch; `fits` the room it was given.
+    """One way to train. `seconds` per epoch; `fits` the room it was given.
 
-    `limits` are those that the planner sets; None where the recipe has its own.
+    `limits` are those that the planner sets; None where the recipe has its own. `peak` in bytes: of tensors by the
+    surface, or what its own trace demands where that has shown that it does not fit.
     """
 
     combination: Combination
@@ -77,20 +78,25 @@ def search(ground: Ground, allowed: Sequence[str], room: int) -> Found | list[Op
         fitting = [option for option in options if option.fits]
         while fitting:
             best = _best(fitting)
-            traced = _traced(ground, best, room)
-            if traced is not None:
+            traced, forecast = _traced(ground, best, room)
+            if forecast is not None:
                 others = tuple(option for option in weighed if option.combination != best.combination)
-                return Found(*traced, others, tuple(left_out))
+                return Found(traced, forecast, others, tuple(left_out))
             fitting.remove(best)
-            weighed[weighed.index(best)] = replace(best, fits=False)
+            weighed[weighed.index(best)] = traced
     return weighed
 
 
 def weigh(ground: Ground, one: Combination, room: float, left_out: list[str]) -> Option | None:
-    """With the largest micro-batches that fit; None where this model does not do it."""
+    """With the largest micro-batches that fit; None where this model does not do it.
+
+    Where not even the recipe by itself can be followed, that error is the answer.
+    """
     try:
         surface = ground.surface(one.strategies)
     except LauncherError as error:
+        if not one.strategies:
+            raise
         left_out.append(f"{one.name}: {error.problems[0]}")
         return None
     return weigh_surface(ground, one, surface, room)
@@ -136,23 +142,27 @@ def _best(options: list[Option]) -> Option:
     return min(close, key=lambda o: (o.combination.changes, len(o.strategies), o.seconds))
 
 
-def _traced(ground: Ground, option: Option, room: int) -> tuple[Option, Forecast] | None:
-    """Its own trace below the room, with smaller micro-batches where the surface was too hopeful."""
+def _traced(ground: Ground, option: Option, room: int) -> tuple[Option, Forecast | None]:
+    """With its own trace below the room, in smaller micro-batches where the surface was too hopeful.
+
+    No forecast where it does not get there; the option then has the least that a trace of it took.
+    """
     allowance = float(room)
     for _ in range(MOST_TRACES):
         plan = ground.plan(option.strategies, option.surface.cost)
-        forecast = trace_plan(plan, ground.loaded, ground.device)
-        excess = demand(forecast) - room
-        if excess <= 0:
+        forecast = trace_plan(plan, ground.loaded_as(plan), ground.device)
+        size = demand(forecast)
+        if size <= room:
             return option, forecast
+        refuted = replace(option, peak=size, fits=False)
         if option.limits is None:
-            return None
+            return refuted, None
         # What the surface does not know: rounding, and blocks that the allocator cannot join.
-        allowance = min(option.peak, allowance) - excess
+        allowance = min(option.peak, allowance) - (size - room)
         option = weigh_surface(ground, option.combination, option.surface, allowance)
         if not option.fits:
-            return None
-    return None
+            return refuted, None
+    return refuted, None
 
 
 def demand(forecast: Forecast) -> int:

@@ -13,15 +13,18 @@ from launcher.forecast.measure import Measurement, Point, Size
 
 LARGE, LARGER = 32, 64  # examples: sizes at which activations rule, so that their slope is the one that counts
 ALIGNED = 16  # tokens; attention kernels pad masks to so many
+MOST_ATTENTION = 0.999999  # a recipe states less than one
 SHORTER = 4  # times; the second length, with as many tokens in all
 
 
-def sizes(longest: int) -> list[Size]:
+def sizes(longest: int, limit: int | None) -> list[Size]:
     """What to measure, first a size at which almost nothing but states counts.
 
-    By the power of two that holds the longest text, so that other data with this model finds them measured.
+    By the power of two that holds the longest text, so that other data with this model finds them measured; never
+    above the `limit` of tokens that the model reads.
     """
     high = max(SHORTER * ALIGNED, 1 << (longest - 1).bit_length())
+    high = high if limit is None else min(high, limit)
     low = high // SHORTER
     return [(1, low), (LARGE * SHORTER, low), (LARGER * SHORTER, low), (LARGER, high)]
 
@@ -37,7 +40,7 @@ class Line:
 
     def most_examples(self, length: int, room: float) -> float:
         """How many texts of that length stay within `room` bytes."""
-        if self.floor > room:
+        if max(self.floor, self.base) > room:
             return 0.0
         each = length * (self.per_token + self.per_square * length)
         return (room - self.base) / each if each > 0 else np.inf
@@ -79,7 +82,7 @@ class Surface:
             return None
         steepest = max(self.lines.values(), key=lambda line: line.at(LARGER, distinct[-1]))
         attention = steepest.per_square / steepest.per_token if steepest.per_token > 0 else 0.0
-        one = Limits(attention=round(attention, 6))
+        one = Limits(attention=min(round(attention, 6), MOST_ATTENTION))
         tokens = min(count * one.size(length) for count, length in zip(most, distinct, strict=True))
         return replace(one, tokens=int(min(tokens, 2**40)))
 

@@ -24,7 +24,7 @@ class GradientAccumulation(Strategy):
 
     steps: int | None = Field(default=None, ge=1, description="Micro-batches that each process runs per update")
     micro_batch: int | None = Field(default=None, ge=1, description="Most examples in one micro-batch")
-    tokens: int | None = Field(default=None, ge=8, description="Most tokens, padding included, in one micro-batch")
+    tokens: int | None = Field(default=None, ge=1, description="Most tokens, padding included, in one micro-batch")
     attention: float = Field(
         default=0.0, ge=0, lt=1, description="With tokens: what each counts more per token of its text; for plans"
     )
@@ -51,7 +51,8 @@ class GradientAccumulation(Strategy):
         return []
 
     def notes_on_lengths(self, lengths: Lengths, examples: int) -> list[str]:
-        if self.tokens is not None and self.tokens >= examples * int(lengths.used.max()):
+        longest = int(lengths.used.max())
+        if self.tokens is not None and self.tokens >= examples * longest * (1 + longest * self.attention):
             return ["no effect: the longest texts of a whole update fit into one micro-batch"]
         return []
 
