@@ -65,7 +65,8 @@ def fake_run(plan: Plan, loaded: Loaded, device: Device) -> Iterator[FakeRun]:
         tracker.name(session.model.parameters(), WEIGHTS)
         tracker.name(session.model.buffers(), WEIGHTS)
         run = FakeRun(session, tracker, recorder)
-        with tracker, recorder, _phases(run):
+        # The last one entered is called first, as the tracker must be.
+        with recorder, tracker, _phases(run):
             session.set_train_mode()
             yield run
 

@@ -16,13 +16,18 @@ from launcher.errors import ForecastError
 from launcher.forecast.result import HOST, TEMPORARIES
 from launcher.host import is_on_host
 
-# The autograd engine's sum of two gradients of one tensor, and of a third and more.
-SUM, SUM_AGAIN = "autograd sum", "autograd sum again"
 # The autograd engine asks it of fake tensors, more often than it runs operators.
 DEVICE_OF = torch.ops.prim.device.default
+# The autograd engine's sum of two gradients of one tensor: in place where nobody else holds the first one
+# (can_accumulate_inplace in torch/csrc/autograd/input_buffer.cpp).
+SUM, SUM_IN_PLACE = "autograd sum", "autograd sum in place"
+# Who holds a tensor that nobody else holds, while the engine calls the sum of it: its input buffer, the dispatcher's
+# arguments and their Python forms; and its storage: the tensor, and the object that we ask (torch 2.13.0). Another mode
+# that is called before this one would hold them too.
+TENSOR_HOLDERS, STORAGE_HOLDERS = 4, 2
 # Real tensors are changed in place here; under a dispatch mode autograd makes new ones instead
-# (isTensorSubclassLike in torch/csrc/autograd). The first sum of two gradients is a new tensor either way.
-IN_PLACE_FOR_REAL = {"aten.scatter_add.default", SUM_AGAIN}
+# (isTensorSubclassLike in torch/csrc/autograd).
+IN_PLACE_FOR_REAL = {"aten.scatter_add.default", SUM_IN_PLACE}
 # Kernels with buffers of their own that no operator shows: a CPU's convolution by oneDNN took 5 % of SqueezeBERT's peak
 # (2026-11-30, torch 2.13.0), a card's by cuDNN takes a workspace.
 HIDDEN_BUFFERS = {"aten.convolution.default"}
@@ -104,9 +109,9 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = str(func)
         if name != "aten.add.Tensor" or self.phase != "backward" or torch.is_grad_enabled():
             return name
-        number = self._live.get(args[0].untyped_storage()._cdata)
-        is_sum = number is not None and self.storages[number].operator in (SUM, SUM_AGAIN)
-        return SUM_AGAIN if is_sum else SUM
+        storage = args[0].untyped_storage()
+        holders = args[0]._use_count(), torch._C._storage_Use_Count(storage._cdata)
+        return SUM_IN_PLACE if holders == (TENSOR_HOLDERS, STORAGE_HOLDERS) else SUM
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
