@@ -8,9 +8,9 @@ import pytest
 from accelerate.state import AcceleratorState
 from torch.profiler import ProfilerActivity, profile
 
-import launcher.forecast.trace
 from launcher.check import check
 from launcher.devices import CPU
+from launcher.forecast.trace import trace
 from launcher.forecast.tracker import SUM, SUM_IN_PLACE, Tracker
 from launcher.train import train_update, worst_update
 from tests.families import make_family
@@ -49,12 +49,12 @@ def collect_sums(events, parent, sums):
 def tracked_sums(path, monkeypatch):
     trackers = []
 
-    def remember():
-        trackers.append(Tracker())
+    def remember(buffers_of):
+        trackers.append(Tracker(buffers_of))
         return trackers[0]
 
     AcceleratorState._reset_state(reset_partial_state=True)
-    monkeypatch.setattr(launcher.forecast.trace, "Tracker", remember)
-    launcher.forecast.trace.trace(check(path), CPU)
+    monkeypatch.setattr("launcher.forecast.fake_run.Tracker", remember)
+    trace(check(path), CPU)
     operators = [storage.operator for storage in trackers[0].storages]
     return Counter(operator for operator in operators if operator in (SUM, SUM_IN_PLACE))
