@@ -23,7 +23,7 @@ def plan_for_budget(job: Job) -> Proposal | None:
         return None
     if job.processes > 1:
         raise LaunchError("memory.budget", ["plans one process so far; take the budget out or write --processes 1"])
-    (answer,) = plan(job, [(job.device, budget_on(job, job.device, job.recipe.memory.budget))])
+    (answer,) = plan(job, [(job.device, budget_on(job.device, job.recipe.memory.budget, is_here=True))])
     if isinstance(answer, LauncherError):
         raise answer
     return answer

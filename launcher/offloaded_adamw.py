@@ -123,7 +123,11 @@ class OffloadedAdamW(AdamW):
                 state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
                 state.update({name: _zeros_on_host(parameter) for name in STATES})
             whole = parameter.detach(), parameter.grad, *(state[name] for name in STATES)
-            for parts in zip(*(tensor.view(-1).split(self._room()) for tensor in whole), strict=True):
+            flat = [tensor.view(-1) for tensor in whole]
+            if parameter.numel() <= self._room():
+                yield Piece(state["step"], *flat)
+                continue
+            for parts in zip(*(tensor.split(self._room()) for tensor in flat), strict=True):
                 yield Piece(state["step"], *parts)
 
 

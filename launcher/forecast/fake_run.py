@@ -22,7 +22,7 @@ from launcher.load import Loaded, make_parts
 from launcher.model import new_model
 from launcher.plan import Plan
 from launcher.processes import start_accelerator
-from launcher.train import train_update
+from launcher.train import step, train_update
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -39,6 +39,21 @@ class FakeRun:
         self.tracker.phase = "forward"
         train_update(self.session, update)
         self.tracker.name(_states(self.session.optimizer.state), OPTIMIZER)
+
+    def step(self) -> None:
+        """The optimizer's, by gradients of every trained parameter's shape: quicker than a backward that makes them."""
+        self.give_gradients()
+        step(self.session)
+        self.tracker.name(_states(self.session.optimizer.state), OPTIMIZER)
+
+    def give_gradients(self) -> None:
+        """As after a micro-batch."""
+        self.tracker.phase = "backward"
+        trained = [parameter for parameter in self.session.model.parameters() if parameter.requires_grad]
+        for parameter in trained:
+            parameter.grad = torch.empty_like(parameter)
+        self.tracker.name((parameter.grad for parameter in trained if parameter.grad is not None), GRADIENTS)
+        self.tracker.phase = "forward"
 
     def evaluate(self) -> None:
         """The largest micro-batch of the evaluation."""

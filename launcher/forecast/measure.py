@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from launcher.batches import MicroBatch, Update
+from launcher.batches import MicroBatch
 from launcher.cutter import Limits
 from launcher.data import Examples, Lengths
 from launcher.devices import Device
@@ -23,7 +23,6 @@ from launcher.forecast.work import Work
 from launcher.load import Loaded
 from launcher.padding import Padding
 from launcher.plan import Plan
-from launcher.train import accumulate as accumulate_gradients
 from launcher.train import backward, step
 
 Size = tuple[int, int]  # examples, and the padded length of each
@@ -68,14 +67,13 @@ class Measurement:
 
 
 def measure(plan: Plan, loaded: Loaded, device: Device, sizes: Sequence[Size]) -> Measurement:
-    """An update of the first size, so that optimizer states exist; each size once with gradients in place; the step."""
+    """Optimizer states and gradients in place, each size once, and a step; without sizes the states and the step."""
     with fake_run(plan, loaded, device) as run:
         session = run.session
         _use_sizes(run, sizes)
-        first = Update((MicroBatch(np.arange(sizes[0][0])),), sizes[0][0])
         run.recorder.is_paused = True
-        run.update(first)
-        accumulate_gradients(session, first)
+        run.step()
+        run.give_gradients()
         run.recorder.is_paused = False
         marks, works = [len(run.tracker.events)], []
         for start, (examples, _) in zip(np.cumsum([0, *(size[0] for size in sizes)]), sizes, strict=False):
@@ -95,18 +93,15 @@ def measure(plan: Plan, loaded: Loaded, device: Device, sizes: Sequence[Size]) -
         for size, start, end, work in zip(sizes, marks, marks[1:], works, strict=False)
     ]
     update = _peaks(events, marks[-1], len(events))["update"]
-    return Measurement(
-        _held(run.tracker, events[: marks[0]]),
-        update,
-        max(accumulate(hosted, initial=0)),
-        trained,
-        update_work,
-        tuple(points),
-    )
+    held = _held(run.tracker, events[: marks[0]])
+    host = max(accumulate(hosted, initial=0))
+    return Measurement(held, update, host, trained, update_work, tuple(points))
 
 
 def _use_sizes(run: FakeRun, sizes: Sequence[Size]) -> None:
     """Texts of the sizes asked for take the place of the data's."""
+    if not sizes:
+        return
     session = run.session
     lengths = np.repeat([length for _, length in sizes], [examples for examples, _ in sizes])
     columns = {name: [[1] * length for length in lengths] for name in session.examples.tokens.column_names}

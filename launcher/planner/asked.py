@@ -21,15 +21,21 @@ def find_devices(text: str | None) -> list[Device]:
 def find_targets(job: Job, devices: Sequence[Device], budgets: str | None) -> list[tuple[Device, int]]:
     """Every device with every budget; without budgets the recipe's, else all that the device has."""
     sizes = [_size(text) for text in budgets.split(",")] if budgets else [job.recipe.memory.budget]
-    return [(device, budget_on(job, device, size)) for device in devices or [job.machine.device] for size in sizes]
+    is_here = not devices
+    return [
+        (device, budget_on(device, size, is_here=is_here))
+        for device in devices or [job.machine.device]
+        for size in sizes
+    ]
 
 
-def budget_on(job: Job, device: Device, size: int | str | None) -> int:
+def budget_on(device: Device, size: int | str | None, *, is_here: bool) -> int:
     """Bytes. `auto`, and no budget at all, is what the device has: of one that is here, what is free of it."""
     if isinstance(size, int):
         return size
-    is_here = device.kind == "cpu" or device == job.machine.device
-    return free_memory(device) if is_here or device.memory is None else device.memory
+    if is_here or device.kind == "cpu" or device.memory is None:
+        return free_memory(device)
+    return device.memory
 
 
 def _size(text: str) -> int | str:

@@ -85,7 +85,7 @@ class Ground:
         # Which micro-batches run beside it does not matter to an optimizer; which parameters are trained does.
         key = str([(one.key, one.model_dump()) for one in chosen]), measured.trained
         if key not in self.optimizers:
-            self.optimizers[key] = self._measure([*plain, *chosen], self.sizes()[:1]), measured
+            self.optimizers[key] = self._measure([*plain, *chosen], []), measured
         own, beside = self.optimizers[key]
         states = own.states - beside.states
         update_seconds = own.update_work.seconds(self.device) * self.calibration.time
@@ -105,7 +105,7 @@ class Ground:
 
     def held(self, strategies: Sequence[Strategy]) -> dict[str, int]:
         """What stays between micro-batches, by row, in bytes."""
-        return self._measure(strategies, self.sizes()[: 1 if any(map(chooses_optimizer, strategies)) else None]).held
+        return self._measure(strategies, [] if any(map(chooses_optimizer, strategies)) else self.sizes()).held
 
     def _key(self, plan: Plan, points: list[Size]) -> str:
         """Of all that a measurement depends on; not the data, of which only labels and columns count."""
