@@ -107,12 +107,16 @@ def test_a_model_without_a_strategy_is_searched_without_it(tiny, monkeypatch):
     assert found.left_out == ("gradient_checkpointing: it has no such layers",)
 
 
-def test_a_recipe_that_cannot_be_followed_at_all_says_why(ground):
+def test_a_recipe_that_cannot_be_followed_at_all_says_why(ground, monkeypatch):
     from launcher.errors import ForecastError
 
-    half = ground(strategies={"mixed_precision": {"precision": "bf16"}})
-    with pytest.raises(ForecastError, match="mixed_precision cannot be forecast on a CPU yet"):
-        search(half, (), 9 * MIB)
+    def cannot(*_):
+        raise ForecastError("forecast", ["aten.nonzero asks this model for values"])
+
+    monkeypatch.setattr("launcher.planner.ground.measure", cannot)
+    fresh = ground(model={"config": {"layer_norm_eps": 1e-7}})  # no other test has measured this one
+    with pytest.raises(ForecastError, match="asks this model for values"):
+        search(fresh, (), 9 * MIB)
 
 
 def test_a_surface_that_is_too_hopeful_is_put_right_by_the_winners_own_trace(tiny, monkeypatch):
