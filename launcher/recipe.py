@@ -107,7 +107,7 @@ class Training(Section):
 
 def _size(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool) and value <= 0:
-        raise ValueError("is not a memory size above zero")
+        raise ValueError(f"{value} is not a memory size above zero")
     return parse_bytes(value) if isinstance(value, str) and value != "auto" else value
 
 
