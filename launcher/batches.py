@@ -83,10 +83,17 @@ class Cutter:
 
     def worst(self, batch_size: int) -> MicroBatch:
         """The largest micro-batch that the data can bring: most tokens as the limits count, of equals the longest."""
+        return self.largest(batch_size)[-1]
+
+    def largest(self, batch_size: int) -> tuple[MicroBatch, ...]:
+        """Those that the data can bring and that no other surpasses both in tokens and in length; the longest first.
+
+        A model whose attention keeps all scores may need most memory for few long texts, whatever the limits count.
+        """
         longest_first = np.argsort(-self.lengths, kind="stable")
         padded = self.padding.padded(self.lengths[longest_first])
         most = math.ceil(min(batch_size, len(padded)) / self.processes)
-        best, best_tokens = longest_first[:1], 0.0
+        found, best_tokens = [], 0.0
         for length, start in zip(*np.unique(-padded, return_index=True), strict=True):
             length = int(-length)
             tokens = self.limits.size(length)
@@ -95,8 +102,9 @@ class Cutter:
             fitting = self.limits.most_examples(length)
             size = min(most, len(padded) - int(start), most if fitting is None else fitting)
             if size * tokens > best_tokens:
-                best, best_tokens = longest_first[start : start + size], size * tokens
-        return MicroBatch(best)
+                found.append(MicroBatch(longest_first[start : start + size]))
+                best_tokens = size * tokens
+        return tuple(found) or (MicroBatch(longest_first[:1]),)
 
     def too_long(self) -> int | None:
         """The longest padded text, where not even one such fits into a micro-batch."""

@@ -74,16 +74,18 @@ def backward(session: Session, micro_batch: MicroBatch, examples: int) -> Tensor
 
 
 def worst_update(session: Session) -> Update:
-    """The largest micro-batch that the data can bring, twice, so that it meets gradients of its own size.
+    """The largest micro-batch that the data can bring, then each that may take as much memory: all meet gradients.
 
-    Once where it is always the whole update: there no gradient is ever waiting for it.
+    Once where every update is one micro-batch: there no gradient is ever waiting for it.
     """
-    batch_size = session.plan.recipe.training.batch_size
-    worst = session.cutter.worst(batch_size)
-    share = math.ceil(min(batch_size, len(session.examples)) / session.cutter.processes)
-    is_whole = len(worst.examples) == share and not session.cutter.sorted_by_length
-    micro_batches = (worst,) if is_whole else (worst, worst)
-    return Update(micro_batches, len(worst.examples) * len(micro_batches))
+    batch_size, cutter = session.plan.recipe.training.batch_size, session.cutter
+    largest = cutter.largest(batch_size)
+    share = math.ceil(min(batch_size, len(session.examples)) / cutter.processes)
+    # Of the longest texts: of shorter ones a whole update may fit where one with long texts is cut.
+    most = cutter.limits.most_examples(int(cutter.padding.padded(cutter.lengths).max()))
+    is_whole = (most is None or most >= share) and not cutter.sorted_by_length
+    micro_batches = largest if is_whole else (largest[-1], *largest)
+    return Update(micro_batches, sum(len(micro_batch.examples) for micro_batch in micro_batches))
 
 
 def rehearse(session: Session) -> None:

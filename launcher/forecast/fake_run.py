@@ -56,12 +56,13 @@ class FakeRun:
         self.tracker.phase = "forward"
 
     def evaluate(self) -> None:
-        """The largest micro-batch of the evaluation."""
+        """The largest micro-batches of the evaluation."""
         assert self.session.validation is not None
         examples, cutter = self.session.validation
         self.tracker.phase = "evaluate"
         self.session.model.eval()
-        logits_of(self.session, examples, cutter, cutter.worst(len(examples)).examples)
+        for micro_batch in cutter.largest(len(examples)):
+            logits_of(self.session, examples, cutter, micro_batch.examples)
 
 
 @contextmanager

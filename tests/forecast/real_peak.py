@@ -8,7 +8,7 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def real_peak(session: Any) -> int:
-    """Bytes of tensors at the fullest moment of two worst updates and the largest evaluation micro-batch."""
+    """Bytes of tensors at the fullest moment of two worst updates and the largest evaluation micro-batches."""
     from launcher.evaluate import logits_of
     from launcher.train import train_update, worst_update
 
@@ -22,7 +22,8 @@ def real_peak(session: Any) -> int:
         if session.validation is not None:
             examples, cutter = session.validation
             session.model.eval()
-            logits_of(session, examples, cutter, cutter.worst(len(examples)).examples)
+            for micro_batch in cutter.largest(len(examples)):
+                logits_of(session, examples, cutter, micro_batch.examples)
     events = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]
     held = peak = 0
     for event in sorted(events, key=lambda event: event.start_ns()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -177,3 +179,45 @@ def test_rows_add_up_to_the_peak(recipe):
     assert set(answer.phases) == {"load", "forward", "backward", "update", "evaluate"}
     assert all(sum(peak.rows.values()) == peak.size for peak in answer.phases.values())
     assert answer.peak.size == max(peak.size for peak in answer.phases.values())
+
+
+def test_few_long_texts_are_forecast_beside_many_short_ones(build, recipe, tmp_path):
+    """DeBERTa keeps all scores: one text of 60 tokens takes more than four of 16, which count for more."""
+    rows = [{"text": " ".join(["room"] * words), "label": "ab"[words % 2]} for words in [14, 13] * 19 + [58]]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    sections = {
+        "model": {
+            "source": str(make_family("deberta-v2", tmp_path / "model")),
+            "config": {"num_attention_heads": 16},
+        },
+        "data": {"train": str(tmp_path / "rows.jsonl")},
+        "strategies": {"uniform_dynamic_padding": True, "gradient_accumulation": {"tokens": 64}},
+        "training": {"batch_size": 10},
+    }
+    assert 0 <= forecast_peak(recipe(**sections)) / trained_peak(build(**sections)) - 1 < TOLERANCE
+
+
+def test_a_short_update_that_is_whole_is_no_reason_to_forget_the_long_one_that_is_cut(build, recipe, tmp_path):
+    """Ten short texts go at once; beside a long one they are cut, and the second part meets gradients."""
+    rows = [{"text": " ".join(["room"] * words), "label": "ab"[words > 20]} for words in [10] * 57 + [48] * 3]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    sections = {
+        "data": {"train": str(tmp_path / "rows.jsonl")},
+        "strategies": OFF | {"dynamic_padding": True, "gradient_accumulation": {"tokens": 120}},
+        "training": {"batch_size": 10},
+    }
+    assert forecast_peak(recipe(**sections)) >= trained_peak(build(**sections))
+
+
+def trained_peak(session):
+    """Of all updates of an epoch, as the run cuts them."""
+    from launcher.simulated_card import SimulatedCard
+    from launcher.train import train_update
+
+    card = SimulatedCard(10**12)
+    card.hold([*session.model.parameters(), *session.model.buffers()])
+    session.set_train_mode()
+    with card:
+        for indices in session.sampler.updates(0, session.sampler.updates_per_epoch):
+            train_update(session, session.cutter.cut(indices))
+    return card.peak
