@@ -21,8 +21,8 @@ class SimulatedCard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.memory = memory
         self.held = self.peak = 0
         self._live: dict[int, int] = {}
-        # Under a dispatch mode autograd sums gradients into new tensors where it would otherwise add in place
-        # (isTensorSubclassLike in torch/csrc/autograd): what such a sum replaces dies right after it is born.
+        # Under a dispatch mode autograd sums gradients, and scatters them, into new tensors where it would otherwise
+        # change one in place (isTensorSubclassLike in torch/csrc/autograd): what they replace dies right after.
         self._sums: set[int] = set()
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -56,11 +56,13 @@ class SimulatedCard(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        is_sum = func is torch.ops.aten.add.Tensor and torch._C._current_graph_task_id() != -1  # in backward
+        is_backward = torch._C._current_graph_task_id() != -1
+        is_sum = func is torch.ops.aten.add.Tensor and is_backward
         is_again = is_sum and args[0].untyped_storage()._cdata in self._sums
+        is_replacing = is_again or (func is torch.ops.aten.scatter_add.default and is_backward)
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
-                self._count(leaf, is_checked=not is_again)
+                self._count(leaf, is_checked=not is_replacing)
         if is_sum:
             self._sums.add(result.untyped_storage()._cdata)
         return result
