@@ -15,7 +15,7 @@ from launcher.forecast.result import ACTIVATIONS
 from launcher.planner.combinations import Combination, describe, is_shortening, may_choose
 from launcher.planner.ground import Ground
 from launcher.planner.proposal import Proposal, Step
-from launcher.planner.search import Found, Option, demand, search, weigh, worst_size
+from launcher.planner.search import Found, Option, demand, fullest, search, weigh
 from launcher.strategies import ALL, Strategy
 from launcher.units import format_bytes, format_seconds
 
@@ -89,7 +89,7 @@ def _ladder(ground: Ground, option: Option, size: int, context: int) -> Iterator
     for place, (name, (strategies, some)) in enumerate(zip(names, shapes, strict=True)):
         surface = ground.surface(strategies)
         plan = ground.plan(strategies, surface.cost)
-        peak = size if place == len(names) - 1 else round(surface.peak(*worst_size(ground, plan, some)))
+        peak = size if place == len(names) - 1 else round(fullest(ground, plan, some, surface))
         yield Step(name, peak + context, ground.epoch(plan, some, surface)[0])
 
 

@@ -115,23 +115,28 @@ def weigh_surface(ground: Ground, one: Combination, surface: Surface, room: floa
         limits = _unless_needless(ground, plan, limits)
     else:
         limits = plan.limits
-    peak = surface.peak(*worst_size(ground, plan, limits))
+    peak = fullest(ground, plan, limits, surface)
     seconds, micro_batches = ground.epoch(plan, limits, surface)
     own = limits if is_open else None
     return Option(one, own, surface, plan, peak, seconds, micro_batches, peak <= room)
 
 
-def worst_size(ground: Ground, plan: Plan, limits: Limits) -> tuple[int, int]:
-    """Examples and padded length of the largest micro-batch that the data can bring."""
+def fullest(ground: Ground, plan: Plan, limits: Limits, surface: Surface) -> float:
+    """Bytes with the micro-batch that takes most of all that the data can bring."""
+    return max(surface.peak(*size) for size in largest_sizes(ground, plan, limits))
+
+
+def largest_sizes(ground: Ground, plan: Plan, limits: Limits) -> list[tuple[int, int]]:
+    """Examples and padded length of the micro-batches that may take most; the last has most tokens."""
     cutter = ground.cutter(plan, limits, CostModel(0.0, 0.0))
-    worst = cutter.worst(plan.recipe.training.batch_size).examples
-    return len(worst), cutter.padded_length(worst)
+    largest = cutter.largest(plan.recipe.training.batch_size)
+    return [(len(one.examples), cutter.padded_length(one.examples)) for one in largest]
 
 
 def _unless_needless(ground: Ground, plan: Plan, limits: Limits) -> Limits:
     """No limit where a whole update of the longest texts stays below it."""
     assert limits.tokens is not None
-    examples, length = worst_size(ground, plan, Limits(attention=limits.attention))
+    examples, length = largest_sizes(ground, plan, Limits(attention=limits.attention))[-1]
     return Limits() if examples * limits.size(length) <= limits.tokens else limits
 
 

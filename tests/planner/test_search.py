@@ -10,7 +10,7 @@ import pytest
 from launcher.cutter import CostModel, Limits
 from launcher.planner import search as searching
 from launcher.planner.combinations import Combination
-from launcher.planner.search import Found, Option, _best, _traced, demand, search, weigh, worst_size
+from launcher.planner.search import Found, Option, _best, _traced, demand, fullest, search, weigh
 from launcher.planner.surface import Line, Surface
 from launcher.strategies.adafactor import Adafactor
 from launcher.strategies.gradient_checkpointing import GradientCheckpointing
@@ -56,7 +56,8 @@ def test_every_option_that_fits_says_its_largest_micro_batch_and_stays_in_the_ro
         for strategies in (PLAIN, CHECKPOINTING):
             weighed = weigh(tiny, Combination(strategies), room, [])
             assert weighed.fits
-            assert weighed.peak == weighed.surface.peak(*worst_size(tiny, weighed.plan, weighed.limits)) <= room
+            limits, surface = weighed.limits, weighed.surface
+            assert weighed.peak == fullest(tiny, weighed.plan, limits, surface) <= room
             assert 1 <= weighed.micro_batches <= 24
 
 
