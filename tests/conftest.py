@@ -156,6 +156,21 @@ def recipe(tmp_path: Path, tiny_model: Path, rows_file: Path) -> Callable[..., P
 
 
 @pytest.fixture
+def plan_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Plans are made in this process, which has imported torch already; requests and answers go through JSON."""
+    from accelerate.state import AcceleratorState
+
+    from launcher.forecast.__main__ import ANSWERS
+
+    def ask(what: str, request: dict[str, Any]) -> Any:
+        return json.loads(json.dumps(ANSWERS[what](json.loads(json.dumps(request)))))
+
+    monkeypatch.setattr("launcher.planner.start.ask", ask)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.fixture
 def build(recipe: Callable[..., Path]) -> Iterator[Callable[..., Any]]:
     """A Session as the product builds it; Accelerate's state is forgotten before each and at the end."""
     from accelerate.state import AcceleratorState
