@@ -39,7 +39,7 @@ def keep(record: dict[str, Any]) -> None:
 def calibration_of(device: str) -> Calibration:
     """Of the latest runs on a device of this name."""
     try:
-        lines = calibration_file().read_text(encoding="utf-8").splitlines()
+        lines = calibration_file().read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return Calibration()
     kind = device, versions()["torch"]
