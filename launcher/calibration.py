@@ -50,12 +50,14 @@ def calibration_of(device: str) -> Calibration:
 
 
 def _read(line: str, device: str, torch: str) -> tuple[float, float] | None:
-    """fact / forecast of memory at its largest, and of time; None for another device or torch, or a damaged line."""
+    """fact / forecast of memory at its fullest, and of time; None for another device or torch, or a damaged line."""
     try:
         record = json.loads(line)
         if (record["device"], record["torch"]) != (device, torch):
             return None
         forecast, fact = record["seconds_per_update"]
-        return max(after / before for before, after in record["bytes"].values()), fact / forecast
+        # Of the fullest phase, which the budget is about: a fixed extra in a small one says nothing of it.
+        expected, held = max(record["bytes"].values())
+        return held / expected, fact / forecast
     except (ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError):
         return None

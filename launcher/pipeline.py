@@ -12,6 +12,7 @@ from accelerate.utils import broadcast_object_list
 
 from launcher.budget import cap, plan_for_budget
 from launcher.build import Session, build_session, check_schedule, warmup_updates
+from launcher.errors import MemoryExceededError
 from launcher.fit import fit
 from launcher.job import Job
 from launcher.load import load_parts
@@ -23,6 +24,7 @@ from launcher.processes import start_accelerator
 from launcher.records import new_run_folder, versions, write_json
 from launcher.run_state import Phases, Run
 from launcher.screen import Screen
+from launcher.simulated_card import SimulatedCard
 from launcher.summary import report
 from launcher.units import count
 
@@ -45,10 +47,7 @@ def run(job: Job) -> Path:
     card = cap(proposal) if proposal is not None else None
     phase = Phases(MemoryMeter(accelerator.device, card))
     with phase("load"):
-        check_schedule(plan.recipe.training)
-        session = build_session(plan, accelerator, load_parts(plan))
-        if card is not None:
-            card.hold([*session.model.parameters(), *session.model.buffers()])
+        session = _build(plan, accelerator, card)
     _introduce(session)
     # Not before: data with mistakes in it leaves no folder behind.
     state = Run(_start_folder(plan, accelerator, proposal), screen, phase, proposal)
@@ -62,6 +61,19 @@ def run(job: Job) -> Path:
     accelerator.wait_for_everyone()
     accelerator.end_training()
     return state.folder
+
+
+def _build(plan: Plan, accelerator: Accelerator, card: SimulatedCard | None) -> Session:
+    """MemoryExceededError where not even the model fits."""
+    check_schedule(plan.recipe.training)
+    try:
+        session = build_session(plan, accelerator, load_parts(plan))
+        if card is not None:
+            card.hold([*session.model.parameters(), *session.model.buffers()])
+    except torch.OutOfMemoryError as error:
+        problem = f"the model alone does not fit: {str(error).splitlines()[0]}"
+        raise MemoryExceededError("memory", [problem]) from None
+    return session
 
 
 def _introduce(session: Session) -> None:
