@@ -176,10 +176,10 @@ def test_a_first_evaluation_that_is_not_a_number_is_not_the_best_for_ever(train,
 
 def test_the_peak_is_that_of_the_process_that_took_most(train, monkeypatch):
     other = {
-        "load": {"resident": 2**50},
-        "evaluate": {"resident": 1},
-        "train": {"resident": 1},
-        "save": {"resident": 1},
+        "load": {"tensors": 2**50, "resident": 2**50},
+        "evaluate": {"tensors": 1, "resident": 1},
+        "train": {"tensors": 1, "resident": 1},
+        "save": {"tensors": 1, "resident": 1},
     }
     monkeypatch.setattr("launcher.summary.gather_object", lambda objects: [*objects, other])
     results = json.loads((train(data=HELD, memory={"budget": "1TB"}) / "results.json").read_text())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -13,24 +11,16 @@ from launcher import devices
 from launcher.check import check
 from launcher.errors import RecipeError
 from launcher.job import Job
-from launcher.machine import Machine
 from launcher.plan import make_plan
 from launcher.strategies import ALL
 from launcher.strategies.mixed_precision import MixedPrecision
 from launcher.strategies.optimizer_offload import OptimizerOffload
 
 OFF = {"uniform_dynamic_padding": False, "fast_tokenizer": False}
-CPU = Machine(devices.CPU, 0)
-GTX_1650 = Machine(devices.this_card("NVIDIA GeForce GTX 1650", 2**32, (7, 5)), 1)
-T4 = Machine(devices.this_card("Tesla T4", 2**34, (7, 5)), 1)
-A100 = Machine(devices.this_card("NVIDIA A100-SXM4-40GB", 40 * 2**30, (8, 0)), 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class JobOn(Job):
-    """A job on a machine that is not here."""
-
-    machine: Machine = CPU  # type: ignore[assignment]
+CPU = devices.CPU
+GTX_1650 = devices.this_card("NVIDIA GeForce GTX 1650", 2**32, (7, 5))
+T4 = devices.this_card("Tesla T4", 2**34, (7, 5))
+A100 = devices.this_card("NVIDIA A100-SXM4-40GB", 40 * 2**30, (8, 0))
 
 
 def step(session):
@@ -109,10 +99,10 @@ def test_freezing_more_layers_than_there_are_is_found_by_check(recipe):
 
 
 @pytest.mark.parametrize(
-    ("machine", "bf16", "fp16"), [(CPU, True, False), (GTX_1650, False, False), (T4, False, True), (A100, True, True)]
+    ("device", "bf16", "fp16"), [(CPU, True, False), (GTX_1650, False, False), (T4, False, True), (A100, True, True)]
 )
-def test_precision_is_refused_where_the_card_cannot_do_it(recipe, machine, bf16, fp16):
-    job = JobOn(check(recipe()).recipe, None, 1, machine)
+def test_precision_is_refused_where_the_card_cannot_do_it(recipe, device, bf16, fp16):
+    job = Job(check(recipe()).recipe, None, 1, device)
     assert (not MixedPrecision(precision="bf16").problems(job)) == bf16
     assert (not MixedPrecision(precision="fp16").problems(job)) == fp16
 
@@ -181,7 +171,7 @@ def test_offloading_without_a_card_is_said_to_have_no_effect(recipe):
     assert make_plan(check(path)).reasons == (
         "optimizer_offload: no effect on memory: without a card there is nothing to take states off",
     )
-    assert OptimizerOffload().notes(JobOn(check(path).recipe, None, 1, GTX_1650)) == []
+    assert OptimizerOffload().notes(Job(check(path).recipe, None, 1, GTX_1650)) == []
 
 
 # Gradient checkpointing
