@@ -63,7 +63,7 @@ def test_a_misspelled_key_is_not_also_a_missing_one() -> None:
 
 
 def test_a_name_that_is_near_none_gets_them_all() -> None:
-    assert problems("memory.xyz=1") == ("command line: memory.xyz: unknown key; known: budget",)
+    assert problems("memory.xyz=1") == ("command line: memory.xyz: unknown key; known: budget, allow",)
 
 
 def test_whole_numbers_do_for_numbers_with_a_point() -> None:
