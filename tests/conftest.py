@@ -162,7 +162,7 @@ def plan_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     from launcher.forecast.__main__ import ANSWERS
 
-    def ask(what: str, request: dict[str, Any]) -> Any:
+    def ask(what: str, request: dict[str, Any], *, on_cpu: bool) -> Any:
         return json.loads(json.dumps(ANSWERS[what](json.loads(json.dumps(request)))))
 
     monkeypatch.setattr("launcher.planner.start.ask", ask)

@@ -91,7 +91,7 @@ def test_without_a_budget_it_is_the_recipes_else_what_the_card_has(recipe):
     stated = check(recipe(memory={"budget": "300MB"}))
     assert find_targets(stated, [card], None) == [(card, 300 * MIB)]
     assert find_targets(stated, [card], "1GB,auto") == [(card, GIB), (card, 4 * GIB)]
-    assert 0 < budget_on(stated, find_device("cpu"), "auto") < 2**50
+    assert 0 < budget_on(find_device("cpu"), "auto", is_here=False) < 2**50
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def asked(monkeypatch):
     """What the planner's process is asked; it answers that nothing fits."""
     requests = []
 
-    def ask(what, request):
+    def ask(what, request, *, on_cpu):
         requests.append((what, request))
         return [REFUSAL for _ in request["targets"]]
 
