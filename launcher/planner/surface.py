@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -80,11 +81,14 @@ class Surface:
         most = [min(line.most_examples(length, room) for line in self.lines.values()) for length in distinct]
         if min(most) < 1:
             return None
-        steepest = max(self.lines.values(), key=lambda line: line.at(LARGER, distinct[-1]))
-        attention = steepest.per_square / steepest.per_token if steepest.per_token > 0 else 0.0
+        binding = min(self.lines.values(), key=lambda line: line.most_examples(distinct[-1], room))
+        attention = binding.per_square / binding.per_token if binding.per_token > 0 else 0.0
         one = Limits(attention=min(round(attention, 6), MOST_ATTENTION))
         tokens = min(count * one.size(length) for count, length in zip(most, distinct, strict=True))
-        return replace(one, tokens=int(min(tokens, 2**40)))
+        # Whole tokens, but no fewer than the longest text counts for.
+        limits = replace(one, tokens=max(int(min(tokens, 2**40)), math.ceil(one.size(distinct[-1]))))
+        fitting = [limits.most_examples(length) or 0 for length in distinct]
+        return limits if all(count <= bound for count, bound in zip(fitting, most, strict=True)) else None
 
 
 def make_surface(measured: Measurement, device: Device, time_factor: float) -> Surface:

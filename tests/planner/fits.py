@@ -162,12 +162,9 @@ def overrides_of(found: Proposal) -> list[str]:
     return [f"strategies.{key}={json.dumps(fields) if fields else 'true'}" for key, fields in found.strategies.items()]
 
 
-def smallest_budget(ground: Ground, precision: float = 0.002) -> int:
-    """By bisection, the least for which a plan is found, to this share of it."""
-    low, high = 1, 1 << 40
-    while isinstance(answer_of(ground, high // 2), Proposal):
-        high //= 2
-    low = high // 2
+def smallest_budget(ground: Ground, enough: int, precision: float = 0.002) -> int:
+    """By bisection, the least for which a plan is found, to this share of it; `enough` is one that is."""
+    low, high = 0, enough
     while high - low > precision * high:
         middle = (low + high) // 2
         if isinstance(answer_of(ground, middle), Proposal):
