@@ -6,7 +6,7 @@ import logging
 
 import torch
 
-from launcher.errors import LauncherError, LaunchError
+from launcher.errors import LauncherError
 from launcher.job import Job
 from launcher.planner.asked import budget_on
 from launcher.planner.proposal import Proposal
@@ -18,11 +18,9 @@ log = logging.getLogger(__name__)
 
 
 def plan_for_budget(job: Job) -> Proposal | None:
-    """None where the recipe names no budget. BudgetError where nothing fits."""
+    """None where the recipe names no budget. BudgetError where nothing fits; LaunchError for several processes."""
     if job.recipe.memory.budget is None:
         return None
-    if job.processes > 1:
-        raise LaunchError("memory.budget", ["plans one process so far; take the budget out or write --processes 1"])
     (answer,) = plan(job, [(job.device, budget_on(job.device, job.recipe.memory.budget, is_here=True))])
     if isinstance(answer, LauncherError):
         raise answer

@@ -10,7 +10,7 @@ from launcher import cache
 from launcher.calibration import calibration_of
 from launcher.data_source import find_data
 from launcher.devices import Device
-from launcher.errors import BudgetError
+from launcher.errors import BudgetError, LaunchError
 from launcher.forecast.start import ask, error_from
 from launcher.job import Job
 from launcher.planner.proposal import Proposal
@@ -19,7 +19,9 @@ Target = tuple[Device, int]  # and the budget on it, bytes
 
 
 def plan(job: Job, targets: Sequence[Target]) -> list[Proposal | BudgetError]:
-    """One answer for each target."""
+    """One answer for each target. LaunchError for several processes: gradients on their way between them take more."""
+    if job.processes > 1:
+        raise LaunchError("memory.budget", ["plans one process so far; take the budget out or write --processes 1"])
     asked = [[asdict(device), budget] for device, budget in targets]
     request = {"recipe": str(job.path), "overrides": job.overrides, "processes": job.processes, "targets": asked}
     key = _key(job, asked)
