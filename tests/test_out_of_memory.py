@@ -97,6 +97,20 @@ def test_it_gets_to_one_text_at_a_time_and_then_says_that_even_that_is_too_much(
     assert not can_relaunch(error)
 
 
+def test_smaller_micro_batches_still_hold_the_longest_text(build, recipe, tmp_path):
+    """Four short texts were too much; three quarters of them are less than the one long text."""
+    rows = [{"text": " ".join(["room"] * words), "label": "ab"[words > 20]} for words in [14] * 39 + [55]]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    sections = {
+        "data": {"train": str(tmp_path / "rows.jsonl")},
+        "strategies": {"uniform_dynamic_padding": True, "gradient_accumulation": {"tokens": 64}},
+    }
+    session = build(**sections)
+    plan = make_plan(check(recipe(**sections), memory_exceeded(session, FULL).overrides))
+    assert plan.limits.tokens == 57
+    assert replace(session.cutter, limits=plan.limits).too_long() is None
+
+
 def test_the_message_names_the_size_the_reason_and_what_to_add(build):
     error = memory_exceeded(build(), FULL)
     first, second = error.problems

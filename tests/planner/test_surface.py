@@ -52,6 +52,8 @@ def test_the_peak_is_that_of_the_fullest_phase_or_of_the_update():
     assert with_states.peak(1, 128) == 9500
     assert with_states.peak(100, 128) == pytest.approx(1100 + 100 * 128, **ABOUT)
     assert (with_states.host, with_states.update_seconds) == (7, 0.5)
+    # The least that was seen has them too.
+    assert surface.with_states(1000, 0, 7, 0.5).peak(1, 8) == pytest.approx(1000 + 2000 + 64, **ABOUT)
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.5])
