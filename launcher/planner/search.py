@@ -115,10 +115,15 @@ def weigh_surface(ground: Ground, one: Combination, surface: Surface, room: floa
         limits = _unless_needless(ground, plan, limits)
     else:
         limits = plan.limits
-    peak = fullest(ground, plan, limits, surface)
-    seconds, micro_batches = ground.epoch(plan, limits, surface)
-    own = limits if is_open else None
-    return Option(one, own, surface, plan, peak, seconds, micro_batches, peak <= room)
+    option = _with_limits(ground, Option(one, limits, surface, plan, 0.0, 0.0, 0.0, True), limits)
+    return replace(option, limits=limits if is_open else None, fits=option.peak <= room)
+
+
+def _with_limits(ground: Ground, option: Option, limits: Limits) -> Option:
+    """The same in other micro-batches."""
+    seconds, micro_batches = ground.epoch(option.plan, limits, option.surface)
+    peak = fullest(ground, option.plan, limits, option.surface)
+    return replace(option, limits=limits, peak=peak, seconds=seconds, micro_batches=micro_batches)
 
 
 def fullest(ground: Ground, plan: Plan, limits: Limits, surface: Surface) -> float:
@@ -150,10 +155,10 @@ def _best(options: list[Option]) -> Option:
 def _traced(ground: Ground, option: Option, room: int) -> tuple[Option, Forecast | None]:
     """With its own trace below the room, in smaller micro-batches where the surface was too hopeful.
 
-    No forecast where it does not get there; the option then has the least that a trace of it took.
+    No forecast where even one text at a time does not get there; the option then has what that took.
     """
     allowance = float(room)
-    for _ in range(MOST_TRACES):
+    for left in reversed(range(MOST_TRACES)):
         plan = ground.plan(option.strategies, option.surface.cost)
         forecast = trace_plan(plan, ground.loaded_as(plan), ground.device)
         size = demand(forecast)
@@ -162,12 +167,27 @@ def _traced(ground: Ground, option: Option, room: int) -> tuple[Option, Forecast
         refuted = replace(option, peak=size, fits=False)
         if option.limits is None:
             return refuted, None
+        tokens, alone = _tokens(ground, option)
+        if tokens <= alone:
+            return replace(refuted, limits=Limits(examples=1)), None
         # What the surface does not know: rounding, and blocks that the allocator cannot join.
         allowance = min(option.peak, allowance) - (size - room)
-        option = weigh_surface(ground, option.combination, option.surface, allowance)
-        if not option.fits:
-            return refuted, None
+        smaller = weigh_surface(ground, option.combination, option.surface, allowance)
+        if left == 1 or not smaller.fits:
+            # By the surface nothing does, and a trace may all the same: halfway to one text at a time, at last that.
+            between = alone if left == 1 else math.ceil(math.sqrt(tokens * alone))
+            smaller = _with_limits(ground, option, replace(option.limits, tokens=between))
+        option = smaller
     return refuted, None
+
+
+def _tokens(ground: Ground, option: Option) -> tuple[int, int]:
+    """Of its largest micro-batch and of the longest text alone, as its limits count."""
+    assert option.limits is not None
+    plan, limits = option.plan, option.limits
+    examples, length = largest_sizes(ground, plan, limits)[-1]
+    longest = int(ground.padding(plan).padded(ground.lengths(plan)).max())
+    return math.ceil(examples * limits.size(length)), math.ceil(limits.size(longest))
 
 
 def demand(forecast: Forecast) -> int:

@@ -13,6 +13,7 @@ from launcher.planner.combinations import Combination
 from launcher.planner.search import Found, Option, _best, _traced, demand, fullest, search, weigh
 from launcher.planner.surface import Line, Surface
 from launcher.strategies.adafactor import Adafactor
+from launcher.strategies.gradient_accumulation import GradientAccumulation
 from launcher.strategies.gradient_checkpointing import GradientCheckpointing
 from launcher.units import MIB
 
@@ -120,22 +121,43 @@ def test_a_recipe_that_cannot_be_followed_at_all_says_why(ground, monkeypatch):
         search(fresh, (), 9 * MIB)
 
 
-def test_a_surface_that_is_too_hopeful_is_put_right_by_the_winners_own_trace(tiny, monkeypatch):
-    """A fifth of what micro-batches take is hidden from the surface; the plan that is found fits all the same."""
+@pytest.fixture
+def hopeful(tiny, monkeypatch):
+    """Hides a share of what micro-batches take from every surface."""
     surface = tiny.surface
 
-    def hopeful(strategies):
-        true = surface(strategies)
-        lines = {
-            phase: replace(line, per_token=0.8 * line.per_token, per_square=0.8 * line.per_square)
-            for phase, line in true.lines.items()
-        }
-        return replace(true, lines=lines)
+    def hide(share):
+        def less(line):
+            return replace(line, per_token=(1 - share) * line.per_token, per_square=(1 - share) * line.per_square)
 
+        def hopeful_surface(strategies):
+            true = surface(strategies)
+            return replace(true, lines={phase: less(line) for phase, line in true.lines.items()})
+
+        monkeypatch.setattr(tiny, "surface", hopeful_surface)
+
+    return hide
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_a_surface_that_is_too_hopeful_is_put_right_by_the_winners_own_trace(tiny, hopeful, share):
+    """Also where no smaller micro-batch would do by the surface itself: the plan that is found fits all the same."""
     honest = found_in(tiny, 3 * MIB).option
-    monkeypatch.setattr(tiny, "surface", hopeful)
-    found = found_in(tiny, 3 * MIB)
-    assert found.option.limits.tokens <= 1.1 * honest.limits.tokens
+    hopeful(share)
+    found = found_in(tiny, 3 * MIB).option
+    assert found.limits.tokens <= 1.1 * honest.limits.tokens
+    assert found.peak == searching.fullest(tiny, found.plan, found.limits, found.surface)
+    assert found.micro_batches > 1
+
+
+def test_what_is_refuted_to_the_last_is_said_of_one_text_alone(tiny, hopeful):
+    hopeful(0.9)
+    room = int(weigh(tiny, Combination(), 3 * MIB, []).surface.peak(1, 42))  # by the surface one text fits
+    refuted, forecast = _traced(tiny, weigh(tiny, Combination(), room, []), room)
+    assert forecast is None
+    assert (refuted.fits, refuted.limits) == (False, Limits(examples=1))
+    alone = tiny.plan([GradientAccumulation(micro_batch=1)])
+    assert refuted.peak == pytest.approx(demand(searching.trace_plan(alone, tiny.loaded, tiny.device)), rel=1e-3)
 
 
 def test_an_option_whose_trace_never_fits_says_what_that_took(tiny):
