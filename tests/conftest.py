@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,15 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def no_calibration(cache: Path) -> None:
     """A plan hangs on what earlier runs have shown, a test on no other test."""
     (cache / "calibration.jsonl").unlink(missing_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def no_log_lines() -> Iterator[None]:
+    """A run shows its log lines above the bar from then on; the next test starts without."""
+    logger = logging.getLogger("launcher")
+    before = (logger.handlers, logger.level, logger.propagate)
+    yield
+    logger.handlers, logger.level, logger.propagate = before
 
 
 @pytest.fixture(scope="session")

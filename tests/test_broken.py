@@ -5,7 +5,6 @@ arguments.txt, its lines follow the recipe on the command line. A new case: writ
 message as a newcomer would, and save it as expected.txt.
 """
 
-import logging
 import shutil
 import sys
 from collections.abc import Iterator
@@ -51,10 +50,7 @@ def plain_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    logger = logging.getLogger("launcher")
-    before = logger.handlers, logger.level, logger.propagate
     yield
-    logger.handlers, logger.level, logger.propagate = before
     from accelerate.state import AcceleratorState
 
     AcceleratorState._reset_state(reset_partial_state=True)
