@@ -62,7 +62,7 @@ def forecast(folder: Path, *names: str) -> None:
             loaded = load_data(plan)
             found = trace_plan(plan, loaded, device)
             predicted = None
-            with fake_run(plan, loaded, device) as run:
+            with fake_run(plan, loaded, device, with_work=True) as run:
                 worst = worst_update(run.session)
                 run.update(worst)  # states exist from here on
                 run.recorder.take()

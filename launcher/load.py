@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import time
@@ -65,7 +66,8 @@ def load_data(plan: Plan) -> Loaded:
 def make_parts(plan: Plan, loaded: Loaded, make_model: Callable[[Recipe, PretrainedConfig], PreTrainedModel]) -> Parts:
     """With a model as the plan's strategies change it."""
     set_seed(plan.recipe.training.seed)  # new weights are the same on every process and in every run
-    model = make_model(plan.recipe, loaded.config)
+    # A copy: transformers writes into the config of a model, and what is loaded may be made into several models.
+    model = make_model(plan.recipe, copy.deepcopy(loaded.config))
     for note in change_model(plan, model):
         log.info("%s", note)
     return Parts(model, loaded.tokenizer, loaded.labels, loaded.train, loaded.held, loaded.length_limit)

@@ -68,7 +68,7 @@ class Measurement:
 
 def measure(plan: Plan, loaded: Loaded, device: Device, sizes: Sequence[Size]) -> Measurement:
     """Optimizer states and gradients in place, each size once, and a step; without sizes the states and the step."""
-    with fake_run(plan, loaded, device) as run:
+    with fake_run(plan, loaded, device, with_work=True) as run:
         session = run.session
         _use_sizes(run, sizes)
         run.recorder.is_paused = True

@@ -24,8 +24,7 @@ def trace(job: Job, device: Device) -> Forecast:
 
 def trace_plan(plan: Plan, loaded: Loaded, device: Device) -> Forecast:
     """The same of a plan whose data is loaded."""
-    with fake_run(plan, loaded, device) as run:
-        run.recorder.is_paused = True  # only memory is asked for
+    with fake_run(plan, loaded, device, with_work=False) as run:
         worst = worst_update(run.session)
         # Optimizer states are born in the first, and live from the second on.
         run.update(Update(worst.micro_batches[:1], len(worst.micro_batches[0].examples)))

@@ -158,7 +158,7 @@ def _traced(ground: Ground, option: Option, room: int) -> tuple[Option, Forecast
     No forecast where even one text at a time does not get there; the option then has what that took.
     """
     allowance = float(room)
-    for left in reversed(range(MOST_TRACES)):
+    for _ in range(MOST_TRACES):
         plan = ground.plan(option.strategies, option.surface.cost)
         forecast = trace_plan(plan, ground.loaded_as(plan), ground.device)
         size = demand(forecast)
@@ -173,10 +173,8 @@ def _traced(ground: Ground, option: Option, room: int) -> tuple[Option, Forecast
         # What the surface does not know: rounding, and blocks that the allocator cannot join.
         allowance = min(option.peak, allowance) - (size - room)
         smaller = weigh_surface(ground, option.combination, option.surface, allowance)
-        if left == 1 or not smaller.fits:
-            # By the surface nothing does, and a trace may all the same: halfway to one text at a time, at last that.
-            between = alone if left == 1 else math.ceil(math.sqrt(tokens * alone))
-            smaller = _with_limits(ground, option, replace(option.limits, tokens=between))
+        if not smaller.fits:  # by the surface nothing does; the trace of one text at a time may all the same
+            smaller = _with_limits(ground, option, replace(option.limits, tokens=alone))
         option = smaller
     return refuted, None
 

@@ -199,3 +199,14 @@ def test_demand_is_what_the_allocator_takes_on_a_card_and_tensors_on_a_cpu(groun
     on_cpu = ground()
     forecast = searching.trace_plan(on_cpu.plan(()), on_cpu.loaded, on_cpu.device)
     assert demand(forecast) == forecast.peak.size
+
+
+def test_a_model_that_was_made_leaves_the_config_as_it_was_and_nothing_is_measured_twice(ground):
+    """transformers writes the dtype into the config of a model that it makes."""
+    fresh = ground()
+    fresh.loaded.config.dtype = None  # as in a config that was never saved with a model
+    before = fresh.loaded.config.to_dict()
+    fresh.surface([])
+    assert fresh.loaded.config.to_dict() == before
+    fresh.surface([])
+    assert len(fresh.measured) == 1
