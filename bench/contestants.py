@@ -23,7 +23,7 @@ from launcher.job import Job
 from launcher.meter import MemoryMeter
 from launcher.model_source import read_model_facts
 from launcher.plan import Plan, make_plan
-from launcher.processes import start_accelerator
+from launcher.processes import start_form
 from launcher.recipe import Recipe
 from launcher.run_state import Phases, Run
 from launcher.screen import Screen
@@ -129,7 +129,7 @@ def train_ours(strategies: Strategies) -> Train:
     def train(part: Part, updates: int, seed: int) -> Timing:
         plan = part.plan(strategies, updates=WARM_UP + updates, seed=seed)
         parts = replace(part.parts, model=copy.deepcopy(part.parts.model))
-        session = build_session(plan, start_accelerator(plan.settings.precision), parts)
+        session = build_session(plan, start_form(plan), parts)
         clock = Clock()
         session.sampler = ClockedSampler(session.sampler, clock)
         with tempfile.TemporaryDirectory() as folder:

@@ -20,7 +20,7 @@ from launcher.errors import LauncherError
 from launcher.load import load_parts
 from launcher.offloaded_adamw import OffloadedAdamW
 from launcher.plan import make_plan
-from launcher.processes import start_accelerator
+from launcher.processes import start_form
 from launcher.train import rehearse, train_update
 from launcher.units import GIB, MIB
 
@@ -170,7 +170,7 @@ def half(folder: Path, updates: str) -> None:
             say(name=name, skipped=error.problems[0])
             continue
         fresh_start()
-        session = build_session(plan, start_accelerator(plan.settings.precision), load_parts(plan))
+        session = build_session(plan, start_form(plan), load_parts(plan))
         session.set_train_mode()
         losses, skipped = [], 0
         for number, indices in enumerate(session.sampler.updates(0, session.total_updates)):

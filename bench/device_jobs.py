@@ -33,7 +33,7 @@ from launcher.forecast.fake_run import fake_run  # noqa: E402
 from launcher.forecast.trace import trace_plan  # noqa: E402
 from launcher.load import load_data, load_parts  # noqa: E402
 from launcher.plan import make_plan  # noqa: E402
-from launcher.processes import start_accelerator  # noqa: E402
+from launcher.processes import start_form  # noqa: E402
 from launcher.simulated_card import SimulatedCard  # noqa: E402
 from launcher.train import accumulate, step, train_update, worst_update  # noqa: E402
 
@@ -96,7 +96,7 @@ def measure(folder: Path, name: str) -> None:
     parts = load_parts(plan)
     wait_for_turn()
     simulated = None if HAS_CARD else SimulatedCard(2**60)
-    session = build_session(plan, start_accelerator(plan.settings.precision), parts)
+    session = build_session(plan, start_form(plan), parts)
     if simulated is not None:
         simulated.hold([*session.model.parameters(), *session.model.buffers()])
     with counted(simulated):

@@ -20,7 +20,7 @@ from launcher.load import load_parts
 from launcher.plan import Plan, make_plan
 from launcher.planner.proposal import Proposal
 from launcher.planner.start import plan as find_plan
-from launcher.processes import start_accelerator
+from launcher.processes import start_form
 from launcher.train import train_update
 
 HAS_CARD = torch.cuda.is_available()
@@ -70,7 +70,7 @@ def turn(plan: Plan, proposal: Proposal | None, parts: Parts, seed: int) -> dict
         torch.cuda.set_per_process_memory_fraction(room)
         torch.cuda.reset_peak_memory_stats()
     parts = replace(parts, model=copy.deepcopy(parts.model))
-    session = build_session(plan, start_accelerator(plan.settings.precision), parts)
+    session = build_session(plan, start_form(plan), parts)
     session.set_train_mode()
     sampler = UpdateSampler(len(parts.train), plan.recipe.training.batch_size, seed)
     start, examples, micro_batches = 0.0, 0, 0

@@ -36,7 +36,7 @@ from launcher.forecast.assumed import MARGINS  # noqa: E402
 from launcher.load import load_parts  # noqa: E402
 from launcher.plan import make_plan  # noqa: E402
 from launcher.planner.start import plan  # noqa: E402
-from launcher.processes import start_accelerator  # noqa: E402
+from launcher.processes import start_form  # noqa: E402
 from launcher.simulated_card import SimulatedCard  # noqa: E402
 from launcher.train import rehearse, train_update  # noqa: E402
 from launcher.units import format_bytes, parse_bytes  # noqa: E402
@@ -129,7 +129,7 @@ def enter(name: str, path: Path, memory: int) -> Contestant:
         made = make_plan(job, proposal.chosen(), proposal.cost)
         what = f"{proposal.strategies}, forecast {format_bytes(proposal.total)}"
     AcceleratorState._reset_state(reset_partial_state=True)
-    session = build_session(made, start_accelerator("no"), load_parts(made))
+    session = build_session(made, start_form(made), load_parts(made))
     card = SimulatedCard(memory)
     card.hold([*session.model.parameters(), *session.model.buffers()])
     contestant = Contestant(name, session, card, what)

@@ -6,6 +6,7 @@ import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from launcher.collate import Collator
 from launcher.cutter import CostModel
 from launcher.data import Examples
 from launcher.errors import DataError, RecipeError
+from launcher.forms import Form
 from launcher.model_parts import frozen_modules
 from launcher.padding import Padding
 from launcher.plan import Plan
-from launcher.processes import check_wrapped
 from launcher.recipe import Training
+from launcher.shards import shape_of
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -36,12 +38,10 @@ OVERHEAD_TOKENS = {"cpu": 56.0, "cuda": 1024.0}
 
 @dataclass
 class Session:
-    """What the loop works on; `model` is the wrapped one, `examples` those that it trains on."""
+    """What the loop works on; `examples` are those that it trains on."""
 
     plan: Plan
-    accelerator: Accelerator
-    model: nn.Module
-    optimizer: Optimizer
+    form: Form
     schedule: LRScheduler | None
     collator: Collator
     examples: Examples
@@ -51,6 +51,20 @@ class Session:
     labels: tuple[str, ...]
     frozen: list[nn.Module]
     total_updates: int
+
+    @property
+    def accelerator(self) -> Accelerator:
+        return self.form.accelerator
+
+    @property
+    def model(self) -> nn.Module:
+        """As the form has wrapped it."""
+        return self.form.model
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """As the form has wrapped it."""
+        return self.form.optimizer
 
     def set_train_mode(self) -> None:
         """Training mode, less the modules that are frozen as a whole."""
@@ -76,11 +90,11 @@ def change_model(plan: Plan, model: PreTrainedModel) -> list[str]:
     return [f"{strategy.key}: {note}" for strategy in plan.strategies for note in strategy.change_model(model)]
 
 
-def build_session(plan: Plan, accelerator: Accelerator, parts: Parts) -> Session:
+def build_session(plan: Plan, form: Form, parts: Parts) -> Session:
     """LaunchError, DataError and RecipeError come before any update."""
-    from accelerate.utils import DistributedDataParallelKwargs, set_seed
+    from accelerate.utils import set_seed
 
-    training, model = plan.recipe.training, parts.model
+    training, model, accelerator = plan.recipe.training, parts.model, form.accelerator
     sampler = UpdateSampler(len(parts.train), training.batch_size, training.seed)
     total = training.updates or updates_of(training.epochs or 0.0, sampler.updates_per_epoch)
     padding = make_padding(plan, [some.lengths.used for some in (parts.train, parts.held) if some], parts.length_limit)
@@ -89,25 +103,18 @@ def build_session(plan: Plan, accelerator: Accelerator, parts: Parts) -> Session
     if parts.held is not None:
         validation = parts.held, evaluation_cutter(cutter, parts.held.lengths.used, training.batch_size)
     frozen = frozen_modules(model)
-    if model.device != accelerator.device:
+    if form.is_whole and model.device != accelerator.device:
         model.to(accelerator.device)
-    optimizer = make_optimizer(plan, model)
-    schedule = make_schedule(training, optimizer, total) if plan.settings.scheduled else None
     collator = Collator(parts.tokenizer, plan.recipe.task, accelerator.device)
-    if accelerator.num_processes > 1:
-        accelerator.ddp_handler = DistributedDataParallelKwargs(
-            find_unused_parameters=has_unused_parameters(model, collator, parts.train)
-        )
-    # The model is on its device already.
-    wrapped, optimizer = accelerator.prepare(model, optimizer, device_placement=[False, False])
-    check_wrapped(wrapped, accelerator)
+    is_asked = form.is_whole and accelerator.num_processes > 1
+    has_unused = is_asked and has_unused_parameters(model, collator, parts.train)
+    form.wrap(model, partial(make_optimizer, plan), has_unused=has_unused)
+    schedule = make_schedule(training, form.plain_optimizer, total) if plan.settings.scheduled else None
     # From here on each process drops out other units of its own examples.
     set_seed(training.seed, device_specific=True)
     return Session(
         plan=plan,
-        accelerator=accelerator,
-        model=wrapped,
-        optimizer=optimizer,
+        form=form,
         schedule=schedule,
         collator=collator,
         examples=parts.train,
@@ -191,8 +198,8 @@ def make_optimizer(plan: Plan, model: PreTrainedModel) -> Optimizer:
     training, settings = plan.recipe.training, plan.settings
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
-        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": training.weight_decay},
-        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+        {"params": [p for p in trained if len(shape_of(p)) >= 2], "weight_decay": training.weight_decay},
+        {"params": [p for p in trained if len(shape_of(p)) < 2], "weight_decay": 0.0},
     ]
     options: dict[str, Any] = {"lr": training.learning_rate} | settings.optimizer_options
     return _imported(settings.optimizer)([group for group in groups if group["params"]], **options)  # type: ignore[no-any-return]

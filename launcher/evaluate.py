@@ -30,8 +30,7 @@ def evaluate(session: Session) -> Evaluation:
 def logits_of(session: Session, examples: Examples, cutter: Cutter, indices: np.ndarray) -> Tensor:
     """Of one micro-batch, on the device: (examples, outputs), float32."""
     batch = session.collator(examples, indices, cutter.padded_length(indices))
-    logits: Tensor = session.model(**batch.inputs).logits.float()
-    return logits
+    return session.form.logits(batch.inputs)
 
 
 def predict(session: Session, examples: Examples, cutter: Cutter) -> np.ndarray:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from launcher.build import Session
 from launcher.records import replace_folder
 from launcher.tasks.base import Evaluation
 from launcher.units import count
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
 
 def save_model(session: Session, folder: Path, evaluation: Evaluation | None, update: int) -> None:
     """Weights (float32 safetensors), config, tokenizer and card; all processes call it, the main one writes."""
     accelerator = session.accelerator
+    weights = session.form.weights()
     if accelerator.is_main_process:
-        model: PreTrainedModel = accelerator.unwrap_model(session.model)
         temporary = folder.with_name(folder.name + ".tmp")
-        model.save_pretrained(temporary)
+        session.form.bare.save_pretrained(temporary, state_dict=weights)
         session.collator.tokenizer.save_pretrained(temporary)
         (temporary / "README.md").write_text(model_card(session, evaluation, update), encoding="utf-8")
         replace_folder(temporary, folder)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import logging
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from launcher.errors import ModelError
@@ -95,7 +97,7 @@ def load_model(recipe: Recipe, config: PretrainedConfig) -> PreTrainedModel:
     )
     _report_new_parts(model, info, recipe.model.source)
     # transformers 5.24 makes trained parameters of tables that the family keeps fixed (RoFormer's sinusoids).
-    with torch.device("meta"):
+    with torch.device("meta"), unsharded():
         fixed = {name for name, p in new_model(recipe, config).named_parameters() if not p.requires_grad}
     for name in fixed:
         model.get_parameter(name).requires_grad_(False)
@@ -115,6 +117,26 @@ def new_model(recipe: Recipe, config: PretrainedConfig) -> PreTrainedModel:
         )
     model.tie_weights()  # part of the initialisation that was left out
     return model
+
+
+@contextmanager
+def unsharded() -> Iterator[None]:
+    """Inside, transformers makes models whole, where it would shard them as they are made (ZeRO-3)."""
+    from accelerate.state import AcceleratorState
+    from transformers.integrations.deepspeed import (
+        is_deepspeed_zero3_enabled,
+        set_hf_deepspeed_config,
+        unset_hf_deepspeed_config,
+    )
+
+    if not is_deepspeed_zero3_enabled():  # type: ignore[no-untyped-call]
+        yield
+        return
+    unset_hf_deepspeed_config()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        set_hf_deepspeed_config(AcceleratorState().deepspeed_plugin.dschf)  # type: ignore[no-untyped-call]
 
 
 def length_limit(config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int | None:

@@ -20,6 +20,15 @@ def layer_list(model: PreTrainedModel) -> list[nn.Module]:
     return []
 
 
+def layer_classes(model: PreTrainedModel) -> list[str]:
+    """Names of the classes that its layers are of."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return sorted(
+        {type(module).__name__ for module in model.modules() if isinstance(module, GradientCheckpointingLayer)}
+    )
+
+
 def embedding_modules(model: PreTrainedModel) -> list[nn.Module]:
     """The embeddings block with its norm where the family has one, else every embedding table."""
     from torch import nn

@@ -14,16 +14,18 @@ from launcher.budget import cap, plan_for_budget
 from launcher.build import Session, build_session, check_schedule, warmup_updates
 from launcher.errors import MemoryExceededError
 from launcher.fit import fit
+from launcher.forms import Form
 from launcher.job import Job
 from launcher.load import load_parts
 from launcher.meter import MemoryMeter
 from launcher.out_of_memory import memory_exceeded
 from launcher.plan import Plan, make_plan
 from launcher.planner.proposal import Proposal
-from launcher.processes import start_accelerator
+from launcher.processes import start_form
 from launcher.records import new_run_folder, versions, write_json
 from launcher.run_state import Phases, Run
 from launcher.screen import Screen
+from launcher.shards import elements
 from launcher.simulated_card import SimulatedCard
 from launcher.summary import report
 from launcher.units import count
@@ -38,7 +40,8 @@ def run(job: Job) -> Path:
     """From a checked recipe to a trained model; returns the run folder. Every process calls it."""
     proposal = plan_for_budget(job)
     plan = make_plan(job, proposal.chosen(), proposal.cost) if proposal is not None else make_plan(job)
-    accelerator = start_accelerator(plan.settings.precision)
+    form = start_form(plan)
+    accelerator = form.accelerator
     screen = Screen(main=accelerator.is_main_process)
     screen.show_logs()
     _quiet_libraries()
@@ -47,7 +50,7 @@ def run(job: Job) -> Path:
     card = cap(proposal) if proposal is not None else None
     phase = Phases(MemoryMeter(accelerator.device, card))
     with phase("load"):
-        session = _build(plan, accelerator, card)
+        session = _build(plan, form, card)
     _introduce(session)
     # Not before: data with mistakes in it leaves no folder behind.
     state = Run(_start_folder(plan, accelerator, proposal), screen, phase, proposal)
@@ -63,11 +66,11 @@ def run(job: Job) -> Path:
     return state.folder
 
 
-def _build(plan: Plan, accelerator: Accelerator, card: SimulatedCard | None) -> Session:
+def _build(plan: Plan, form: Form, card: SimulatedCard | None) -> Session:
     """MemoryExceededError where not even the model fits."""
     check_schedule(plan.recipe.training)
     try:
-        session = build_session(plan, accelerator, load_parts(plan))
+        session = build_session(plan, form, load_parts(plan))
         if card is not None:
             card.hold([*session.model.parameters(), *session.model.buffers()])
     except torch.OutOfMemoryError as error:
@@ -78,8 +81,8 @@ def _build(plan: Plan, accelerator: Accelerator, card: SimulatedCard | None) -> 
 
 def _introduce(session: Session) -> None:
     """One line on what is about to be trained, where."""
-    sizes = [parameter.numel() for parameter in session.model.parameters()]
-    trained = sum(parameter.numel() for parameter in session.model.parameters() if parameter.requires_grad)
+    sizes = [elements(parameter) for parameter in session.model.parameters()]
+    trained = sum(elements(parameter) for parameter in session.model.parameters() if parameter.requires_grad)
     processes = session.accelerator.num_processes
     cpus = count(processes, "CPU process", "CPU processes")
     log.info(

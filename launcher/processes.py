@@ -7,68 +7,61 @@ import os
 from typing import TYPE_CHECKING
 
 from launcher.errors import LaunchError
+from launcher.forms.base import CPU_PROCESSES, apart
 from launcher.machine import started_processes
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-    from torch import nn
 
-    from launcher.settings import Precision
+    from launcher.forms import Form
+    from launcher.plan import Plan
+    from launcher.settings import Precision, Settings
 
 log = logging.getLogger(__name__)
 
-_OTHER_FORMS = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_FSDP": "FSDP"}
-_CPU_PROCESSES = "to train on CPUs start it with `launcher run RECIPE --processes N`"
+_OTHER_FORMS = {"ACCELERATE_USE_DEEPSPEED": ("zero", "DeepSpeed"), "ACCELERATE_USE_FSDP": ("fsdp", "FSDP")}
 
 
-def start_accelerator(precision: Precision) -> Accelerator:
-    """LaunchError where several processes were asked for and each would train a model of its own."""
+def start_form(plan: Plan, precision: Precision | None = None) -> Form:
+    """The plan's form, its processes met; `precision` is the plan's own where none is given.
+
+    LaunchError where several processes were asked for and each would train a model of its own.
+    """
     import torch
-    from accelerate import Accelerator, DistributedType
+    from accelerate import DistributedType
 
-    check_environment(os.environ)
+    from launcher.forms import make_form
+
+    check_environment(os.environ, plan.settings)
     if not torch.cuda.is_available():
         # DeepSpeed, which Accelerate asks whether a model is one of its engines, would look for a card and warn.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    # Precision always said here: `accelerate launch` exports its own, which would count otherwise.
-    accelerator = Accelerator(mixed_precision=precision, step_scheduler_with_optimizer=False)
     started = started_processes()
+    form = make_form(plan)
+    accelerator = form.start(precision or plan.settings.precision)
     if accelerator.num_processes != started:
         problem = f"{started} processes were started, each sees {accelerator.num_processes}"
         if not torch.cuda.is_available():
-            problem += f": no GPU is visible to torch; {_CPU_PROCESSES}"
+            problem += f": no GPU is visible to torch; {CPU_PROCESSES}"
         raise LaunchError("launch", [problem])
     if started > 1 and accelerator.distributed_type == DistributedType.NO:
-        raise _separate_copies(accelerator)  # known before anything is loaded
+        raise apart(accelerator)  # known before anything is loaded
     if accelerator.device.type == "cpu":
         _use_all_cores(accelerator)
-    return accelerator
+    return form
 
 
-def check_environment(environ: os._Environ[str] | dict[str, str]) -> None:
+def check_environment(environ: os._Environ[str] | dict[str, str], settings: Settings) -> None:
     """LaunchError for what the environment shows already."""
-    for form, name in _OTHER_FORMS.items():
-        if environ.get(form, "").lower() in ("true", "1"):
-            raise LaunchError("launch", [f"{name} is not built yet; start it without, and processes train by DDP"])
+    for form, (key, name) in _OTHER_FORMS.items():
+        if environ.get(form, "").lower() in ("true", "1") and settings.form != key:
+            problem = f"accelerate's configuration says {name}, the recipe {settings.form.upper()}"
+            raise LaunchError("launch", [f"{problem}; write strategies.{key}, or take another configuration"])
     # Accelerate's CPU launcher starts one process whatever number it was given, and says nothing (1.15).
     on_cpu = environ.get("ACCELERATE_USE_CPU", "").lower() in ("true", "1")
     # With --num_processes 2 it exports an address to meet at, and no world to meet in.
     if on_cpu and "MASTER_ADDR" in environ and "WORLD_SIZE" not in environ and "ACCELERATE_MIXED_PRECISION" in environ:
-        raise LaunchError("launch", [f"several processes were asked for, accelerate started one; {_CPU_PROCESSES}"])
-
-
-def check_wrapped(model: nn.Module, accelerator: Accelerator) -> None:
-    """More than one process implies that something averages gradients between them."""
-    from torch.nn.parallel import DistributedDataParallel
-
-    if accelerator.num_processes > 1 and not isinstance(model, DistributedDataParallel):
-        raise _separate_copies(accelerator)
-
-
-def _separate_copies(accelerator: Accelerator) -> LaunchError:
-    form = str(accelerator.distributed_type).rpartition(".")[2]
-    problem = f"{accelerator.num_processes} processes would each train a model of their own: "
-    return LaunchError("launch", [f"{problem}Accelerate's form is {form}, which joins no gradients; {_CPU_PROCESSES}"])
+        raise LaunchError("launch", [f"several processes were asked for, accelerate started one; {CPU_PROCESSES}"])
 
 
 def _use_all_cores(accelerator: Accelerator) -> None:

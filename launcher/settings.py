@@ -1,10 +1,11 @@
 """What strategies decide, as plain data: they edit it, build.py and the batches read it."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 Precision = Literal["no", "fp16", "bf16"]
 Padding = Literal["fixed", "longest"]
+Form = Literal["ddp", "zero", "fsdp"]
 
 
 @dataclass
@@ -15,6 +16,9 @@ class Settings:
     # A dotted name and its options; build.py imports it.
     optimizer: str = "torch.optim:AdamW"
     optimizer_options: dict[str, object] = field(default_factory=lambda: {"fused": True})
+    # How processes share the model, and the fields of the strategy that says so.
+    form: Form = "ddp"
+    form_options: dict[str, Any] = field(default_factory=dict)
     # False: the optimizer finds its own rate, the recipe's schedule is not used.
     scheduled: bool = True
     fast_tokenizer: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -40,13 +40,11 @@ def train_update(session: Session, update: Update) -> UpdateResult:
 
 def step(session: Session) -> tuple[Tensor, float | None, bool]:
     """By the gradients that are there, which are used up: their norm, the rate, and whether the step was left out."""
-    norm = _clip(session)
     rate = session.optimizer.param_groups[0]["lr"]
-    skipped = _step(session)
+    norm, skipped = session.form.step()
     # The schedule must wait for a step that was left out.
     if session.schedule is not None and not skipped:
         session.schedule.step()
-    session.optimizer.zero_grad()
     return norm, rate, skipped
 
 
@@ -55,8 +53,8 @@ def accumulate(session: Session, update: Update) -> Tensor:
     total = torch.zeros((), device=session.accelerator.device)
     for number, micro_batch in enumerate(update.micro_batches, start=1):
         last = number == len(update.micro_batches)
-        # Gradients travel between processes once an update, with its last micro-batch.
-        with contextlib.nullcontext() if last else session.accelerator.no_sync(session.model):
+        # Where the model is whole, gradients travel once an update, with its last micro-batch.
+        with contextlib.nullcontext() if last else session.form.accumulating():
             total += backward(session, micro_batch, update.examples)
     return total
 
@@ -65,11 +63,10 @@ def backward(session: Session, micro_batch: MicroBatch, examples: int) -> Tensor
     """Adds one micro-batch's gradient; returns its part of the update's mean loss, detached."""
     length = session.cutter.padded_length(micro_batch.examples)
     batch = session.collator(session.examples, micro_batch.examples, length)
-    logits = session.model(**batch.inputs).logits
+    logits = session.form.logits(batch.inputs)
     # A sum divided by the whole update's count: a mean of means would weigh small micro-batches too heavily.
     loss = session.plan.recipe.task.loss(logits, batch.labels) * (micro_batch.weight / examples)
-    # Processes' gradients are averaged by whoever joins them, so each is scaled up by their number.
-    session.accelerator.backward(loss * session.accelerator.num_processes)
+    session.form.backward(loss)
     return loss.detach()
 
 
@@ -92,32 +89,11 @@ def rehearse(session: Session) -> None:
     """Runs forward and backward of the worst update.
 
     After the first update, so that optimizer states are in place: memory that runs out does so in the first seconds.
-    Nothing of it is kept: no gradient, no step, and the random numbers go on as if it had not been.
+    Nothing of it is kept: every gradient is zero, there is no step, and the random numbers go on as if it had not been.
     """
     worst = worst_update(session)
     devices = [session.accelerator.device] if session.accelerator.device.type == "cuda" else []
-    with torch.random.fork_rng(devices), session.accelerator.no_sync(session.model):
+    with torch.random.fork_rng(devices), session.form.accumulating():
         for micro_batch in worst.micro_batches:
-            backward(session, micro_batch, worst.examples)
-    session.optimizer.zero_grad()
-
-
-def _step(session: Session) -> bool:
-    """Whether the scaler left the step out, because the fp16 gradient overflowed."""
-    scaler = session.accelerator.scaler
-    if scaler is None:
-        session.optimizer.step()
-        return False
-    # By the scale, which only an overflow lowers: a fused optimizer is called either way and leaves the step out by
-    # itself, so that Accelerate's optimizer_step_was_skipped is never true (1.15).
-    before = scaler.get_scale()
-    session.optimizer.step()
-    return bool(scaler.get_scale() < before)
-
-
-def _clip(session: Session) -> Tensor:
-    """The gradient's norm over all trained parameters, before it is clipped."""
-    limit = session.plan.recipe.training.max_grad_norm
-    trained = [parameter for parameter in session.model.parameters() if parameter.requires_grad]
-    norm: Tensor = session.accelerator.clip_grad_norm_(trained, limit if limit is not None else float("inf"))
-    return norm
+            backward(session, replace(micro_batch, weight=0.0), worst.examples)
+    session.form.forget()

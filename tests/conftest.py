@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -193,12 +194,21 @@ def build(recipe: Callable[..., Path]) -> Iterator[Callable[..., Any]]:
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
+def forget_forms() -> None:
+    """As in a new process: Accelerate and the forms leave their choice in shared state and in the environment."""
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    for name in ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP"):
+        os.environ.pop(name, None)
+
+
 def session_from(path: Path, processes: int = 1) -> Any:
     from launcher.build import build_session
     from launcher.check import check
     from launcher.load import load_parts
     from launcher.plan import make_plan
-    from launcher.processes import start_accelerator
+    from launcher.processes import start_form
 
     plan = make_plan(check(path, processes=processes))
-    return build_session(plan, start_accelerator(plan.settings.precision), load_parts(plan))
+    return build_session(plan, start_form(plan), load_parts(plan))

@@ -15,7 +15,7 @@ def overflowing_update(session):
     accelerator = session.accelerator
     accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=3e38)
     accelerator.native_amp, accelerator.state._mixed_precision = True, "fp16"  # which it refuses on a CPU
-    session.optimizer = AcceleratedOptimizer(session.optimizer.optimizer, scaler=accelerator.scaler)
+    session.form.optimizer = AcceleratedOptimizer(session.optimizer.optimizer, scaler=accelerator.scaler)
     accelerator._optimizers = [session.optimizer]
     return train_update(session, session.cutter.cut(next(session.sampler.updates(0, 1))))
 

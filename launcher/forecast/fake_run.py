@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -21,11 +22,8 @@ from launcher.forecast.work import WorkRecorder
 from launcher.load import Loaded, make_parts
 from launcher.model import new_model
 from launcher.plan import Plan
-from launcher.processes import start_accelerator
+from launcher.processes import start_form
 from launcher.train import step, train_update
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 
 class FakeRun:
@@ -76,11 +74,11 @@ def fake_run(plan: Plan, loaded: Loaded, device: Device, *, with_work: bool) -> 
     AcceleratorState._reset_state(reset_partial_state=True)  # else the first plan's precision would hold for all
     precision = plan.settings.precision
     # Accelerate on a CPU does bf16 only; cuda_rules turns it into the precision asked for.
-    accelerator = start_accelerator("no" if precision == "no" else "bf16")
+    form = start_form(plan, "no" if precision == "no" else "bf16")
     tracker, recorder = Tracker(buffers_of if device.kind == "cpu" else None), WorkRecorder()
     rules = nullcontext() if device.capability is None else cuda_rules(device.capability, precision)
     with fake_world(), rules:
-        session = build_session(plan, accelerator, make_parts(plan, loaded, new_model))
+        session = build_session(plan, form, make_parts(plan, loaded, new_model))
         tracker.name(session.model.parameters(), WEIGHTS)
         tracker.name(session.model.buffers(), WEIGHTS)
         run = FakeRun(session, tracker, recorder)
@@ -92,28 +90,24 @@ def fake_run(plan: Plan, loaded: Loaded, device: Device, *, with_work: bool) -> 
 
 @contextmanager
 def _phases(run: FakeRun) -> Iterator[None]:
-    """Backward begins where the loss is handed over, the update where gradients are clipped."""
-    session, tracker = run.session, run.tracker
-    accelerator: Accelerator = session.accelerator
-    backward, clip = accelerator.backward, accelerator.clip_grad_norm_
+    """Backward begins where the loss is handed over, the update where the step is taken."""
+    session, tracker, form = run.session, run.tracker, run.session.form
+    backward, take_step = form.backward, form.step
     trained = [parameter for parameter in session.model.parameters() if parameter.requires_grad]
 
-    def tracked_backward(loss: torch.Tensor, **options: Any) -> None:
+    def tracked_backward(loss: torch.Tensor) -> None:
         tracker.name_survivors("forward", ACTIVATIONS)
         tracker.phase = "backward"
-        backward(loss, **options)
+        backward(loss)
         tracker.name((p.grad for p in trained if p.grad is not None), GRADIENTS)
         tracker.phase = "forward"
 
-    def tracked_clip(*arguments: Any) -> Any:
+    def tracked_step() -> tuple[torch.Tensor, bool]:
         tracker.phase = "update"
-        return clip(*arguments)
+        return take_step()
 
-    accelerator.backward, accelerator.clip_grad_norm_ = tracked_backward, tracked_clip
-    try:
+    with patch.object(form, "backward", tracked_backward), patch.object(form, "step", tracked_step):
         yield
-    finally:
-        accelerator.backward, accelerator.clip_grad_norm_ = backward, clip
 
 
 def _states(state: dict[Any, dict[str, Any]]) -> Iterator[torch.Tensor]:

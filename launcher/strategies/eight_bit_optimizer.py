@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field
 
+from launcher.shards import elements
 from launcher.strategies.base import Cost, Strategy
 from launcher.units import share
 
@@ -58,8 +59,8 @@ class EightBitOptimizer(Strategy):
             # The manager is global and keyed by id(), which Python gives to another tensor once this one is gone.
             weakref.finalize(weight, manager.pid2config.pop, id(weight), None)
         kept = {id(weight) for weight in tables}
-        sizes = [p.numel() for p in model.parameters() if p.requires_grad and id(p) not in kept]
+        sizes = [elements(p) for p in model.parameters() if p.requires_grad and id(p) not in kept]
         eight_bit = sum(size for size in sizes if size >= SMALLEST_8_BIT)
         if not eight_bit:
             return [f"no effect: no trained tensor but embeddings has {SMALLEST_8_BIT:,} elements"]
-        return [f"8-bit states for {share(eight_bit, sum(p.numel() for p in model.parameters()))} of the parameters"]
+        return [f"8-bit states for {share(eight_bit, sum(elements(p) for p in model.parameters()))} of the parameters"]

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from launcher.errors import RecipeError
 from launcher.model_parts import embedding_modules, layer_list
+from launcher.shards import elements
 from launcher.strategies.base import Cost, Problem, Strategy
 from launcher.units import share
 
@@ -62,8 +63,8 @@ class Freezing(Strategy):
                 problems.append(f"strategies.freezing.patterns: {pattern!r} matches none of {_examples(model)}")
             for parameter in named:
                 parameter.requires_grad_(False)
-        frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
-        total = sum(p.numel() for p in model.parameters())
+        frozen = sum(elements(p) for p in model.parameters() if not p.requires_grad)
+        total = sum(elements(p) for p in model.parameters())
         if frozen == total:
             problems.append("strategies.freezing: freezes every parameter; nothing is left to train")
         if problems:

@@ -21,6 +21,8 @@ class OptimizerOffload(Strategy):
     conflicts: ClassVar[dict[str, str]] = {
         "adafactor": "both choose the optimizer",
         "eight_bit_optimizer": "both choose the optimizer",
+        "fsdp": "fsdp has its own: strategies.fsdp.offload: true",
+        "zero": "zero has its own: strategies.zero.offload: optimizer",
     }
 
     def notes(self, job: Job) -> list[str]:

@@ -74,12 +74,12 @@ def real_step(recipe, examples, modes):
     from launcher.load import load_data, make_parts
     from launcher.model import new_model
     from launcher.plan import make_plan
-    from launcher.processes import start_accelerator
+    from launcher.processes import start_form
     from launcher.train import train_update
 
     AcceleratorState._reset_state(reset_partial_state=True)
     plan = make_plan(check(recipe))
-    accelerator = start_accelerator(plan.settings.precision)
+    accelerator = start_form(plan)
     with fake_world():
         session = build_session(plan, accelerator, make_parts(plan, load_data(plan), new_model))
         longest = np.argsort(session.examples.lengths.used)[-examples:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
@@ -11,12 +12,13 @@ from accelerate.utils import InitProcessGroupKwargs
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from launcher.errors import LaunchError
-from launcher.processes import start_accelerator
+from launcher.processes import start_form
+from launcher.settings import Settings
 
 if __name__ == "__main__":
     Accelerator(kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")])
     try:
-        start_accelerator("no")
+        start_form(SimpleNamespace(settings=Settings(), processes=2))
     except LaunchError as error:
         print(error)
         raise SystemExit(2) from None

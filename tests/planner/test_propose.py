@@ -167,14 +167,16 @@ def test_micro_batches_of_the_recipe_that_are_too_small_for_a_text_are_its_mista
 
 def test_the_run_cuts_by_the_plans_own_costs(ground, recipe):
     from launcher.plan import make_plan
-    from launcher.processes import start_accelerator
+    from launcher.processes import start_form
 
     found = propose(ground(strategies={"uniform_dynamic_padding": True}), LESS)
     job = check(recipe(strategies={"uniform_dynamic_padding": True}))
     plan = make_plan(job, found.chosen(), found.cost)
     stand = ground(strategies={"uniform_dynamic_padding": True})
     AcceleratorState._reset_state(reset_partial_state=True)
-    cutter = make_cutter(plan, start_accelerator("no"), stand.lengths(plan), stand.padding(plan), stand.loaded.config)
+    cutter = make_cutter(
+        plan, start_form(plan).accelerator, stand.lengths(plan), stand.padding(plan), stand.loaded.config
+    )
     assert cutter.cost == found.cost
     assert cutter.limits == plan.limits
     limit = found.strategies["gradient_accumulation"]

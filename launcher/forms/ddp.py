@@ -1,0 +1,74 @@
+"""The model whole on each process; gradients averaged with the last micro-batch of an update (DDP)."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, ClassVar
+
+from launcher.forms.base import Form, apart
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+    from torch import Tensor
+    from torch.nn import Parameter
+    from transformers import PreTrainedModel
+
+    from launcher.forms.base import MakeOptimizer
+    from launcher.settings import Precision
+
+
+class Ddp(Form):
+    """One process alone trains by it too: there is nothing to join then."""
+
+    key: ClassVar[str] = "ddp"
+    is_whole: ClassVar[bool] = True
+
+    def _start(self, precision: Precision) -> Accelerator:
+        from accelerate import Accelerator
+
+        # Precision always said here: `accelerate launch` exports its own, which would count otherwise.
+        return Accelerator(mixed_precision=precision, step_scheduler_with_optimizer=False)
+
+    def wrap(self, model: PreTrainedModel, make_optimizer: MakeOptimizer, *, has_unused: bool) -> None:
+        from accelerate.utils import DistributedDataParallelKwargs
+        from torch.nn.parallel import DistributedDataParallel
+
+        if self.accelerator.num_processes > 1:
+            self.accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=has_unused)
+        self.plain_optimizer = make_optimizer(model)
+        # The model is on its device already.
+        placed = [False, False]
+        self.model, self.optimizer = self.accelerator.prepare(model, self.plain_optimizer, device_placement=placed)
+        if self.accelerator.num_processes > 1 and not isinstance(self.model, DistributedDataParallel):
+            raise apart(self.accelerator)
+
+    def accumulating(self) -> AbstractContextManager[None]:
+        return self.accelerator.no_sync(self.model)  # type: ignore[no-any-return]
+
+    def step(self) -> tuple[Tensor, bool]:
+        limit = self.plan.recipe.training.max_grad_norm
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        norm = self._clip(trained, limit if limit is not None else float("inf"))
+        skipped = self._step()
+        self.optimizer.zero_grad()
+        return norm, skipped
+
+    def _clip(self, trained: list[Parameter], limit: float) -> Tensor:
+        """The norm before it is clipped."""
+        norm: Tensor = self.accelerator.clip_grad_norm_(trained, limit)
+        return norm
+
+    def _step(self) -> bool:
+        """Whether the scaler left the step out, because the fp16 gradient overflowed."""
+        scaler = self.accelerator.scaler
+        if scaler is None:
+            self.optimizer.step()
+            return False
+        # By the scale, which only an overflow lowers: a fused optimizer is called either way and leaves the step out by
+        # itself, so that Accelerate's optimizer_step_was_skipped is never true (1.15).
+        before = scaler.get_scale()
+        self.optimizer.step()
+        return bool(scaler.get_scale() < before)
+
+    def weights(self) -> dict[str, Tensor]:
+        return self.bare.state_dict() if self.accelerator.is_main_process else {}
