@@ -103,7 +103,7 @@ def build_session(plan: Plan, form: Form, parts: Parts) -> Session:
     if parts.held is not None:
         validation = parts.held, evaluation_cutter(cutter, parts.held.lengths.used, training.batch_size)
     frozen = frozen_modules(model)
-    if form.is_whole and model.device != accelerator.device:
+    if form.is_whole and model.device.type != accelerator.device.type:
         model.to(accelerator.device)
     collator = Collator(parts.tokenizer, plan.recipe.task, accelerator.device)
     is_asked = form.is_whole and accelerator.num_processes > 1

@@ -27,7 +27,7 @@ def deepspeed_config(plan: Plan) -> Config:
     path = plan.settings.form_options.get("config")
     if path is None:
         return ours
-    return with_own(ours, read_own(Path(str(path))), str(path))
+    return with_own(ours, read_own(plan.recipe.base / str(path)), str(path))
 
 
 def _resolved(plan: Plan) -> Config:

@@ -17,3 +17,10 @@ def shape_of(parameter: Tensor) -> tuple[int, ...]:
 def elements(parameter: Tensor) -> int:
     """How many it has as a whole."""
     return math.prod(shape_of(parameter))
+
+
+def shard_of(parameter: Tensor) -> Tensor:
+    """What this process holds of it between its uses."""
+    whole_or_none: Tensor = getattr(parameter, "ds_tensor", parameter)
+    held: Tensor = getattr(whole_or_none, "_local_tensor", whole_or_none)
+    return held

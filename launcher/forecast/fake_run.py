@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -15,6 +15,7 @@ from launcher.devices import Device
 from launcher.evaluate import logits_of
 from launcher.forecast.cpu_kernels import buffers_of
 from launcher.forecast.cuda_rules import cuda_rules
+from launcher.forecast.fake_processes import after_wrapping, before_wrapping, fake_processes
 from launcher.forecast.fake_world import fake_world
 from launcher.forecast.result import ACTIVATIONS, GRADIENTS, OPTIMIZER, WEIGHTS
 from launcher.forecast.tracker import Tracker
@@ -74,11 +75,16 @@ def fake_run(plan: Plan, loaded: Loaded, device: Device, *, with_work: bool) -> 
     AcceleratorState._reset_state(reset_partial_state=True)  # else the first plan's precision would hold for all
     precision = plan.settings.precision
     # Accelerate on a CPU does bf16 only; cuda_rules turns it into the precision asked for.
-    form = start_form(plan, "no" if precision == "no" else "bf16")
     tracker, recorder = Tracker(buffers_of if device.kind == "cpu" else None), WorkRecorder()
     rules = nullcontext() if device.capability is None else cuda_rules(device.capability, precision)
-    with fake_world(), rules:
+    with ExitStack() as stack:
+        stack.enter_context(fake_processes(plan, [tracker, recorder], on_card=device.kind == "cuda"))
+        form = start_form(plan, "no" if precision == "no" else "bf16")
+        before_wrapping(form)
+        stack.enter_context(fake_world())
+        stack.enter_context(rules)
         session = build_session(plan, form, make_parts(plan, loaded, new_model))
+        after_wrapping(session)
         tracker.name(session.model.parameters(), WEIGHTS)
         tracker.name(session.model.buffers(), WEIGHTS)
         run = FakeRun(session, tracker, recorder)

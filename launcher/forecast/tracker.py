@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from launcher.errors import ForecastError
 from launcher.forecast.result import HOST, TEMPORARIES
 from launcher.host import is_on_host
+from launcher.shards import shard_of
 
 # The autograd engine asks it of fake tensors, more often than it runs operators.
 DEVICE_OF = torch.ops.prim.device.default
@@ -61,6 +63,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.buffers_of = buffers_of
         self.phase = "load"
+        self.is_paused = False
         self.storages: list[Storage] = []
         self.events: list[Event] = []
         self._live: dict[int, int] = {}
@@ -68,7 +71,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def name(self, tensors: Iterable[torch.Tensor], row: str) -> None:
         """Says what these are for; those not seen before live from now on. What is on the host stays there."""
         for tensor in tensors:
-            storage = self.storages[self._number(tensor, "given")]
+            storage = self.storages[self._number(shard_of(tensor), "given")]
             if storage.row != HOST:
                 storage.row = row
 
@@ -87,15 +90,43 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._event(len(self.storages), storage.nbytes())
             row = HOST if is_on_host() else TEMPORARIES
             self.storages.append(Storage(storage.nbytes(), operator, self.phase, row))
-            weakref.finalize(storage, self._died, key, self._live[key])
+            weakref.finalize(storage, self._died, key)
         return self._live[key]
 
     def _event(self, number: int, size: int) -> None:
         self.events.append(Event(number, size, self.phase))
 
-    def _died(self, key: int, number: int) -> None:
-        del self._live[key]
+    def _died(self, key: int) -> None:
+        number = self._live.pop(key)
         self._event(number, -self.storages[number].size)
+
+    def resized(self, storage: torch.UntypedStorage, size: int) -> None:
+        """FSDP gives gathered weights back, and takes room for them again, by resizing: one dies, another is born."""
+        key = storage._cdata
+        if key not in self._live or self.storages[self._live[key]].size == size:
+            return
+        old = self.storages[self._live[key]]
+        self._event(self._live[key], -old.size)
+        self._live[key] = len(self.storages)
+        self._event(len(self.storages), size)
+        self.storages.append(Storage(size, old.operator, self.phase, old.row))
+
+    def __enter__(self) -> Tracker:
+        self._resize = torch.UntypedStorage.resize_
+        resize = self._resize
+
+        def followed(storage: torch.UntypedStorage, size: int) -> Any:
+            result = resize(storage, size)
+            self.resized(storage, int(size))
+            return result
+
+        torch.UntypedStorage.resize_ = followed  # type: ignore[method-assign, assignment]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def real_events(self) -> list[Event]:
         """The events as real tensors would make them: what is changed in place dies before it is born anew."""
@@ -120,6 +151,10 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if DTensor in types:
+            return NotImplemented  # it then calls the operators on its shards, which come here
+        if self.is_paused:
+            return func(*args, **(kwargs or {}))
         if func is DEVICE_OF and isinstance(args[0], FakeTensor):
             return args[0].fake_device  # as FakeTensorMode would answer, at a tenth of the price
         operator = self._operator(func, args)

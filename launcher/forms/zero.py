@@ -52,7 +52,7 @@ class Zero(Form):
         self.plain_optimizer = optimizer = make_optimizer(model)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         # transformers, which shards a model as it loads, would save it under the names of all older formats (5.24).
-        model._weight_conversions = None
+        model._weight_conversions = None  # type: ignore[assignment]
         stage, wanted = self.plan.settings.form_options["stage"], type(optimizer)
         found, inner = self.engine.zero_optimization_stage(), type(self.engine.optimizer.optimizer)
         if found != stage:

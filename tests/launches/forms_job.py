@@ -1,6 +1,6 @@
 """Trains by every form on the processes of one launch: many forms for the price of one start.
 
-forms_job.py FOLDER    FOLDER holds recipes *.yaml; whole weights go to FOLDER/NAME.pt, the rest to FOLDER/answers-RANK.json
+forms_job.py FOLDER    FOLDER holds recipes *.yaml; whole weights go to NAME.pt there, the rest to answers-RANK.json
 
 What a recipe cannot say stands in its name: NAME_sgd trains by SGD with momentum.
 """
