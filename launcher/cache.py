@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,25 @@ def read(kind: str, key: str) -> Any:
         return json.loads(_place(kind, key).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+@contextmanager
+def alone(kind: str, key: str) -> Iterator[None]:
+    """One process at a time; the next finds what the first has written. Without a folder to write to all go ahead."""
+    from filelock import FileLock
+
+    place = _place(kind, key).with_suffix(".lock")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(place)
+        lock.acquire()
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write(kind: str, key: str, content: Any) -> None:

@@ -18,7 +18,9 @@ from launcher.sources import SourceError
 Found = Iterator[tuple[str, str]]  # key, what is wrong with it
 
 
-def check(path: Path, overrides: Sequence[str] = (), *, processes: int = 1, target: Device | None = None) -> Job:
+def check(
+    path: Path, overrides: Sequence[str] = (), *, processes: int = 1, nodes: int = 1, target: Device | None = None
+) -> Job:
     """The job that the recipe asks for, judged for `target` where that is not this machine's device.
 
     RecipeError lists every problem with its line.
@@ -30,7 +32,7 @@ def check(path: Path, overrides: Sequence[str] = (), *, processes: int = 1, targ
         facts = read_model_facts(recipe.model.source, recipe.base)
     except ValueError as error:
         found.append(("model.source", str(error)))
-    job = Job(recipe, facts, processes, target, path, tuple(overrides))
+    job = Job(recipe, facts, processes, target, path, tuple(overrides), nodes)
     if not document.problems:  # else numbers that strategies reckon with may be missing
         found += _strategy_problems(job)
     problems = document.problems + [place_problem(document, key, text) for key, text in found]

@@ -68,17 +68,18 @@ def forecast(
     recipe: RecipeFile,
     overrides: Overrides = None,
     device: Annotated[str, typer.Option(help='A card such as "RTX 3060" or "A100 80GB", or cpu')] = "cpu",
+    processes: Processes = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines")] = False,
 ) -> None:
-    """Tell the peak memory of a run before the run: no weights and no card are needed."""
+    """Tell the peak memory of a run before the run, of each process: no weights and no card are needed."""
     from launcher.devices import find_device
     from launcher.forecast.show import show_forecast
     from launcher.forecast.start import forecast as run_forecast
     from launcher.screen import Screen
 
     target = find_device(device)
-    check_recipe(recipe, overrides or (), target=target)
-    answer = run_forecast(recipe, overrides or (), target)
+    check_recipe(recipe, overrides or (), processes=processes or 1, target=target)
+    answer = run_forecast(recipe, overrides or (), target, processes or 1)
     if as_json:
         print(json.dumps(answer.as_json(), indent=2))
     else:
@@ -93,22 +94,30 @@ def plan(
         str | None, typer.Option(help='Cards such as "GTX 1650,RTX 3060", or cpu; absent: this machine\'s')
     ] = None,
     budget: Annotated[str | None, typer.Option(help="Such as 4GB or 4GB,8GB; absent: the recipe's")] = None,
-    processes: Processes = None,
+    gpus: Annotated[str | None, typer.Option(help="In each computer: 8, or 1..64 or 1,2,8 for a table")] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="Computers")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="For machines")] = False,
 ) -> None:
     """Find the fastest way to train within a memory budget, without changing what is learned unless allowed."""
-    from launcher.planner.asked import command_of, find_devices, find_targets
-    from launcher.planner.show import show_plan, show_plans
+    from launcher.planner.asked import command_of, find_devices, find_gpus, find_targets
+    from launcher.planner.show import show_plan, show_plans, show_worlds
     from launcher.planner.start import plan as make_plans
     from launcher.screen import Screen
 
     devices = find_devices(device)
-    job = check_recipe(recipe, overrides or (), processes=processes or 1, target=devices[0] if devices else None)
-    targets = find_targets(job, devices, budget)
-    plans = make_plans(job, targets)
+    target = devices[0] if devices else None
+    jobs = [
+        check_recipe(recipe, overrides or (), processes=each * nodes, nodes=nodes, target=target)
+        for each in find_gpus(gpus)
+    ]
+    job, targets = jobs[0], find_targets(jobs[0], devices, budget)
+    by_job = [make_plans(one, targets) for one in jobs]
+    plans = [answer for answers in by_job for answer in answers]
     failed = [answer for answer in plans if isinstance(answer, LauncherError)]
     if as_json:
         print(json.dumps([answer.as_json() for answer in plans], indent=2))
+    elif len(jobs) > 1:
+        show_worlds(Screen(main=True), jobs, by_job, targets)
     elif len(plans) > 1:
         show_plans(Screen(main=True), plans, targets)
     elif not isinstance(plans[0], LauncherError):

@@ -12,9 +12,10 @@ from launcher.errors import RecipeError
 if TYPE_CHECKING:
     from launcher.plan import Plan
 
-# Elements. DeepSpeed's own 5e8 are 2 GB of float32 for each bucket; these are of the size of DDP's.
-BUCKET = 1 << 24
-LIVE = 1 << 26  # of gathered weights beyond those in use
+# Elements. DeepSpeed's own 5e8 are 2 GB of float32 for each bucket; these 16 MiB are near DDP's 25.
+BUCKET = 1 << 22
+LIVE = 1 << 24  # of gathered weights beyond those in use
+GROUP = 1 << 26  # that the optimizer steps over at once
 PERSISTENT = 10_000  # smaller weights stay whole everywhere
 NEVER = 1 << 40  # in steps per print
 
@@ -76,7 +77,7 @@ def _zero(options: dict[str, Any]) -> Config:
             "stage3_max_live_parameters": LIVE,
             "stage3_max_reuse_distance": LIVE,
             "stage3_gather_16bit_weights_on_model_save": True,
-            "sub_group_size": LIVE,
+            "sub_group_size": GROUP,
         }
     return zero
 

@@ -49,6 +49,11 @@ class Device:
         return "cpu" if self.capability is None else "cuda"
 
     @property
+    def peer(self) -> float:
+        """Bytes/s to another card of the same computer, in one direction: NVLink where the card's data sheet has it."""
+        return next((rate for name, rate in NVLINK.items() if name in self.name), self.link)
+
+    @property
     def has_bf16(self) -> bool:
         """CPUs run bf16 autocast everywhere; CUDA cards from capability 8.0."""
         return self.capability is None or self.capability >= BF16_CAPABILITY
@@ -77,6 +82,11 @@ CPU = _cpu()
 # What 16 lanes of a PCIe generation bring in one direction in practice, about 80 % of what they signal, bytes/s.
 PCIE_3, PCIE_4, PCIE_5 = 12.5e9, 25e9, 50e9
 PCIE_4_X8 = PCIE_4 / 2  # the small GeForce cards have 8 lanes
+
+# Bytes/s in one direction, half of what the data sheets of the SXM modules say of both.
+NVLINK = {"V100": 150e9, "A100": 300e9, "H100": 450e9, "H200": 450e9, "B200": 900e9}
+# Bytes/s from one computer to the next, assumed: 100 Gbit/s.
+NETWORK = 12.5e9
 
 # Name, GiB, capability, memory GB/s, float32 TFLOP/s, half TFLOP/s, link. Boost clock, dense, sums in float32.
 # Pascal: Tesla P100 PCIe data sheet; GeForce GTX 10 series specifications. Half is no faster than float32: its own

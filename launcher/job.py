@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """`model` is None for a model that is still on a hub; `processes` train together.
+    """`model` is None for a model that is still on a hub; `processes` train together, on `nodes` computers.
 
     `target` is a device that is not here; `path` and `overrides` are where the recipe was read from.
     """
@@ -28,6 +28,7 @@ class Job:
     target: Device | None = None
     path: Path = Path()
     overrides: tuple[str, ...] = ()
+    nodes: int = 1
 
     @property
     def device(self) -> Device:

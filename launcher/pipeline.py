@@ -47,7 +47,7 @@ def run(job: Job) -> Path:
     _quiet_libraries()
     for reason in plan.reasons:
         log.info("%s", reason)
-    card = cap(proposal) if proposal is not None else None
+    card = cap(proposal, accelerator.device) if proposal is not None else None
     phase = Phases(MemoryMeter(accelerator.device, card))
     with phase("load"):
         session = _build(plan, form, card)

@@ -12,7 +12,7 @@ from launcher import calibration
 from launcher.budget import cap, plan_for_budget
 from launcher.check import check
 from launcher.devices import find_device
-from launcher.errors import BudgetError, LaunchError, MemoryExceededError
+from launcher.errors import BudgetError, MemoryExceededError
 from launcher.pipeline import run
 from launcher.units import MIB
 
@@ -108,12 +108,6 @@ def test_a_run_that_takes_more_than_its_plan_is_out_of_memory(recipe, monkeypatc
         run(check(recipe(memory={"budget": "2MB"})))
 
 
-def test_a_budget_for_several_processes_is_refused_with_the_reason(recipe):
-    job = check(recipe(memory={"budget": "2MB"}), processes=2)
-    with pytest.raises(LaunchError, match="plans one process so far; take the budget out or write --processes 1"):
-        plan_for_budget(job)
-
-
 def test_without_a_budget_nothing_is_planned(recipe):
     assert plan_for_budget(check(recipe())) is None
     assert plan_for_budget(check(recipe(), processes=2)) is None
@@ -138,7 +132,9 @@ def test_on_a_card_torchs_own_limit_is_the_budget_less_the_context(recipe, monke
     )
     shares = []
     card = SimpleNamespace(total_memory=4000 * MIB)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card)
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", shares.append)
-    assert cap(proposal) is None
-    assert shares == [0.2]
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda share, device: shares.append((share, device))
+    )
+    assert cap(proposal, torch.device("cuda:3")) is None
+    assert shares == [(0.2, torch.device("cuda:3"))]

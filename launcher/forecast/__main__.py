@@ -24,7 +24,8 @@ def main(text: str) -> None:
 
 def _forecast(request: dict[str, Any]) -> dict[str, Any]:
     device = Device.from_json(request["device"])
-    return trace(check(Path(request["recipe"]), request["overrides"], target=device), device).as_json()
+    job = check(Path(request["recipe"]), request["overrides"], processes=request["processes"], target=device)
+    return trace(job, device).as_json()
 
 
 def _plan(request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -37,7 +38,8 @@ def _plan(request: dict[str, Any]) -> list[dict[str, Any]]:
     for asked, budget in request["targets"]:
         device = Device.from_json(asked)
         if device not in grounds:
-            job = check(Path(request["recipe"]), request["overrides"], processes=request["processes"], target=device)
+            worlds = {"processes": request["processes"], "nodes": request["nodes"]}
+            job = check(Path(request["recipe"]), request["overrides"], **worlds, target=device)
             grounds[device] = stand_on(job, device)
         try:
             answers.append(propose(grounds[device], budget).as_json())

@@ -7,9 +7,10 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 
-from launcher.batches import Update
+from launcher.batches import MicroBatch, Update
 from launcher.build import Session, build_session
 from launcher.devices import Device
 from launcher.evaluate import logits_of
@@ -24,7 +25,7 @@ from launcher.load import Loaded, make_parts
 from launcher.model import new_model
 from launcher.plan import Plan
 from launcher.processes import start_form
-from launcher.train import step, train_update
+from launcher.train import backward, step, train_update
 
 
 class FakeRun:
@@ -44,6 +45,18 @@ class FakeRun:
         self.give_gradients()
         step(self.session)
         self.tracker.name(_states(self.session.optimizer.state), OPTIMIZER)
+
+    def fill(self) -> None:
+        """Optimizer states and gradients in place, as after a micro-batch."""
+        form = self.session.form
+        if form.is_whole and form.accelerator.num_processes == 1:
+            self.step()
+            self.give_gradients()
+            return
+        # Shards and buckets are filled by a backward alone.
+        first = MicroBatch(np.arange(1))
+        self.update(Update((first,), 1))
+        backward(self.session, first, 1)
 
     def give_gradients(self) -> None:
         """As after a micro-batch."""

@@ -56,6 +56,21 @@ def host_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result:
     return kernel.moved if kernel is not None else 0
 
 
+def is_collective(func: Any) -> bool:
+    """Whether it talks to other processes."""
+    return func.namespace in ("c10d", "_c10d_functional")
+
+
+def sent_bytes(func: Any, args: tuple[Any, ...], processes: int) -> int:
+    """What each process sends in a ring: all but its own part of the whole, twice where it is summed for all.
+
+    Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009.
+    """
+    whole = max((_size(_tensors((arg,))) for arg in args), default=0)
+    ways = 2 if "allreduce" in (name := func.overloadpacket.__name__) or "all_reduce" in name else 1
+    return ways * whole * (processes - 1) // processes
+
+
 def _written(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor], result: Any
 ) -> list[Tensor]:

@@ -23,6 +23,7 @@ from launcher.forecast.work import Work
 from launcher.load import Loaded
 from launcher.padding import Padding
 from launcher.plan import Plan
+from launcher.shards import elements
 from launcher.train import backward, step
 
 Size = tuple[int, int]  # examples, and the padded length of each
@@ -72,17 +73,18 @@ def measure(plan: Plan, loaded: Loaded, device: Device, sizes: Sequence[Size]) -
         session = run.session
         _use_sizes(run, sizes)
         run.recorder.is_paused = True
-        run.step()
-        run.give_gradients()
+        run.fill()
         run.recorder.is_paused = False
         marks, works = [len(run.tracker.events)], []
-        for start, (examples, _) in zip(np.cumsum([0, *(size[0] for size in sizes)]), sizes, strict=False):
-            backward(session, MicroBatch(np.arange(start, start + examples)), examples)
-            marks.append(len(run.tracker.events))
-            works.append(run.recorder.take())
+        with session.form.accumulating():
+            for start, (examples, _) in zip(np.cumsum([0, *(size[0] for size in sizes)]), sizes, strict=False):
+                backward(session, MicroBatch(np.arange(start, start + examples)), examples)
+                marks.append(len(run.tracker.events))
+                works.append(run.recorder.take())
+        sent = _sent_once(run)
         step(session)
-        update_work = run.recorder.take()
-        trained = sum(parameter.numel() for parameter in session.model.parameters() if parameter.requires_grad)
+        update_work = run.recorder.take() + Work(sent=sent)
+        trained = sum(elements(parameter) for parameter in session.model.parameters() if parameter.requires_grad)
     everywhere = run.tracker.real_events()
     # Marks count all events: those of the host's memory are left in their places, as nothing.
     kept = set(map(id, on_device(run.tracker, everywhere, device)))
@@ -96,6 +98,18 @@ def measure(plan: Plan, loaded: Loaded, device: Device, sizes: Sequence[Size]) -
     held = _held(run.tracker, events[: marks[0]])
     host = max(accumulate(hosted, initial=0))
     return Measurement(held, update, host, trained, update_work, tuple(points))
+
+
+def _sent_once(run: FakeRun) -> int:
+    """Bytes that an update's last micro-batch sends beyond what each does."""
+    if run.session.accelerator.num_processes == 1:
+        return 0
+    first = MicroBatch(np.arange(1))
+    with run.session.form.accumulating():
+        backward(run.session, first, 1)
+    each = run.recorder.take().sent
+    backward(run.session, first, 1)
+    return max(0, run.recorder.take().sent - each)
 
 
 def _use_sizes(run: FakeRun, sizes: Sequence[Size]) -> None:

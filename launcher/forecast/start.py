@@ -16,9 +16,9 @@ from launcher.errors import ForecastError, LauncherError
 from launcher.forecast.result import Forecast
 
 
-def forecast(recipe: Path, overrides: Sequence[str], device: Device) -> Forecast:
-    """Of a recipe that has been checked. ForecastError where it cannot be followed."""
-    request = {"recipe": str(recipe), "overrides": list(overrides), "device": asdict(device)}
+def forecast(recipe: Path, overrides: Sequence[str], device: Device, processes: int = 1) -> Forecast:
+    """Of one of so many processes, by a recipe that has been checked. ForecastError where it cannot be followed."""
+    request = {"recipe": str(recipe), "overrides": list(overrides), "device": asdict(device), "processes": processes}
     return Forecast.from_json(ask("forecast", request, on_cpu=device.kind == "cpu"))
 
 

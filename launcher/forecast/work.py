@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from launcher.devices import Device
-from launcher.forecast.kernels import Kernel, host_bytes, kernel_of
+from launcher.forecast.kernels import Kernel, host_bytes, is_collective, kernel_of, sent_bytes
 from launcher.forecast.tracker import DEVICE_OF
 from launcher.host import is_on_host
 
@@ -24,14 +25,21 @@ BANDWIDTH_SHARE = 0.8
 
 @dataclass(frozen=True)
 class Work:
-    """Kernels with how often each runs, and bytes over the link to the host. Adds up; carries no device."""
+    """Kernels with how often each runs, bytes over the link to the host, and `sent` to other processes.
+
+    Adds up; carries no device.
+    """
 
     kernels: Mapping[Kernel, int] = field(default_factory=dict)
     link_bytes: int = 0
+    sent: int = 0
 
-    def seconds(self, device: Device) -> float:
-        """To rank with, not to promise: each kernel takes as long as its slowest part, and none overlaps another."""
-        total = self.link_bytes / device.link
+    def seconds(self, device: Device, network: float | None = None) -> float:
+        """To rank with, not to promise: each kernel takes as long as its slowest part, and none overlaps another.
+
+        `network`: bytes/s to the next process, that of cards in one computer where it is not said.
+        """
+        total = self.link_bytes / device.link + self.sent / (network or device.peer)
         for kernel, count in self.kernels.items():
             peak = device.half if kernel.is_half else device.float32
             arithmetic = kernel.flops / (peak * MATRIX_SHARE)
@@ -40,15 +48,17 @@ class Work:
         return total
 
     def __add__(self, other: Work) -> Work:
-        return Work(Counter(self.kernels) + Counter(other.kernels), self.link_bytes + other.link_bytes)
+        kernels = Counter(self.kernels) + Counter(other.kernels)
+        return Work(kernels, self.link_bytes + other.link_bytes, self.sent + other.sent)
 
     def as_json(self) -> dict[str, Any]:
         kernels = [[*kernel, count] for kernel, count in self.kernels.items()]
-        return {"kernels": kernels, "link_bytes": self.link_bytes}
+        return {"kernels": kernels, "link_bytes": self.link_bytes, "sent": self.sent}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Work:
-        return cls({Kernel(*row[:-1]): row[-1] for row in content["kernels"]}, content["link_bytes"])
+        kernels = {Kernel(*row[:-1]): row[-1] for row in content["kernels"]}
+        return cls(kernels, content["link_bytes"], content["sent"])
 
 
 class WorkRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -61,12 +71,12 @@ class WorkRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.is_paused = False
         self._kernels: Counter[Kernel] = Counter()
-        self._link_bytes = 0
+        self._link_bytes = self._sent = 0
 
     def take(self) -> Work:
         """What was recorded since the last take."""
-        work = Work(dict(self._kernels), self._link_bytes)
-        self._kernels, self._link_bytes = Counter(), 0
+        work = Work(dict(self._kernels), self._link_bytes, self._sent)
+        self._kernels, self._link_bytes, self._sent = Counter(), 0, 0
         return work
 
     @classmethod
@@ -80,7 +90,9 @@ class WorkRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.is_paused or func is DEVICE_OF:
             return func(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
-        if is_on_host():
+        if is_collective(func):
+            self._sent += sent_bytes(func, args, torch.distributed.get_world_size())
+        elif is_on_host():
             self._link_bytes += host_bytes(func, args, kwargs or {}, result)
         elif (kernel := kernel_of(func, args, kwargs or {}, result)) is not None:
             self._kernels[kernel] += 1

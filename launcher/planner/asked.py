@@ -29,6 +29,25 @@ def find_targets(job: Job, devices: Sequence[Device], budgets: str | None) -> li
     ]
 
 
+def find_gpus(text: str | None) -> list[int]:
+    """`8`, `1,2,8`, or `1..64`, which doubles from one to the other; RecipeError for anything else."""
+    try:
+        if text is None:
+            return [1]
+        first, dots, last = text.partition("..")
+        if not dots:
+            counts = [int(one) for one in text.split(",")]
+        else:
+            counts = [int(first)]
+            while counts[0] > 0 and counts[-1] * 2 <= int(last):
+                counts.append(counts[-1] * 2)
+        if min(counts) < 1:
+            raise ValueError
+    except ValueError:
+        raise RecipeError("--gpus", [f"{text!r} is no number of GPUs; write 8, 1,2,8 or 1..64"]) from None
+    return counts
+
+
 def budget_on(device: Device, size: int | str | None, *, is_here: bool) -> int:
     """Bytes. `auto`, and no budget at all, is what the device has: of one that is here, what is free of it."""
     if isinstance(size, int):
@@ -49,7 +68,12 @@ def _size(text: str) -> int | str:
 
 def command_of(job: Job, plan: Proposal) -> str:
     """The run plans again, for what is there when it starts: only the budget is written."""
-    words = ["accelerate", "launch", "launcher/run.py", str(job.path), *job.overrides]
+    words = ["accelerate", "launch"]
+    if job.nodes > 1:
+        words += ["--config_file", "accelerate_configs/many_nodes.yaml"]
+    elif job.processes > 1:
+        words += ["--multi_gpu", "--num_processes", str(job.processes)]
+    words += ["launcher/run.py", str(job.path), *job.overrides]
     if job.recipe.memory.budget != plan.budget:
         words.append(f"memory.budget={write_bytes(plan.budget)}")
     return shlex.join(words)

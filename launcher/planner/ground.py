@@ -14,7 +14,7 @@ from launcher.build import make_padding, refuse_too_long
 from launcher.calibration import Calibration, calibration_of
 from launcher.cutter import CostModel, Limits
 from launcher.data import Examples
-from launcher.devices import Device
+from launcher.devices import NETWORK, Device
 from launcher.forecast.measure import Measurement, Size, measure
 from launcher.job import Job
 from launcher.load import Loaded, load_data
@@ -42,6 +42,11 @@ class Ground:
 
     def plan(self, strategies: Sequence[Strategy], cost: CostModel | None = None) -> Plan:
         return make_plan(self.job, {strategy.key: strategy for strategy in strategies}, cost)
+
+    @property
+    def network(self) -> float:
+        """Bytes/s to the next process: the slowest way that a ring through all of them takes."""
+        return self.device.peer if self.job.nodes == 1 else min(self.device.peer, NETWORK)
 
     def padding(self, plan: Plan) -> Padding:
         some = [
@@ -79,7 +84,7 @@ class Ground:
         plain = [strategy for strategy in strategies if not chooses_optimizer(strategy)]
         chosen = [strategy for strategy in strategies if chooses_optimizer(strategy)]
         measured = self._measure(plain, self.sizes())
-        surface = make_surface(measured, self.device, self.calibration.time)
+        surface = make_surface(measured, self.device, self.calibration.time, self.network)
         if not chosen:
             return surface
         # Which micro-batches run beside it does not matter to an optimizer; which parameters are trained does.
@@ -88,7 +93,7 @@ class Ground:
             self.optimizers[key] = self._measure([*plain, *chosen], []), measured
         own, beside = self.optimizers[key]
         states = own.states - beside.states
-        update_seconds = own.update_work.seconds(self.device) * self.calibration.time
+        update_seconds = own.update_work.seconds(self.device, self.network) * self.calibration.time
         return surface.with_states(states, own.update, own.host, update_seconds)
 
     def _measure(self, strategies: Sequence[Strategy], points: list[Size]) -> Measurement:
@@ -119,6 +124,8 @@ class Ground:
             training=[recipe.training.weight_decay, recipe.training.max_grad_norm, recipe.training.schedule],
             strategies=[(s.key, s.model_dump(mode="json")) for s in acting],
             device=[self.device.kind, self.device.capability],
+            processes=self.job.processes,
+            form=[settings.form, settings.form_options],
             points=points,
         )
 

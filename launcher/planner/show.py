@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from launcher.devices import Device
 from launcher.errors import BudgetError
+from launcher.job import Job
 from launcher.planner.combinations import describe
 from launcher.planner.proposal import Proposal
 from launcher.screen import Screen
@@ -52,6 +53,34 @@ def show_plans(screen: Screen, plans: Sequence[Proposal | BudgetError], targets:
         what = ", ".join(describe(strategy) for strategy in plan.chosen().values()) or "the recipe as it stands"
         rows.append([*head, format_bytes(plan.total), format_seconds(plan.seconds_per_epoch), what])
     screen.table("What each would do", ["device", "budget", "memory", "time per epoch", "set by the plan"], rows)
+
+
+def show_worlds(
+    screen: Screen,
+    jobs: Sequence[Job],
+    plans: Sequence[Sequence[Proposal | BudgetError]],
+    targets: Sequence[tuple[Device, int]],
+) -> None:
+    """Several numbers of GPUs: a row for each of them and each device and budget."""
+    rows = []
+    for job, answers in zip(jobs, plans, strict=True):
+        for (device, budget), plan in zip(targets, answers, strict=True):
+            head = [f"{job.processes:,}", device.name, format_bytes(budget), _examples(job)]
+            if isinstance(plan, BudgetError):
+                rows.append([*head, "-", "-", "-", "does not fit; " + plan.problems[-1]])
+                continue
+            what = ", ".join(describe(strategy) for strategy in plan.chosen().values()) or "the recipe as it stands"
+            host = format_bytes(plan.forecast.host_bytes * job.processes // job.nodes)
+            times = [format_bytes(plan.total), host, format_seconds(plan.seconds_per_epoch)]
+            rows.append([*head, *times, what])
+    columns = ["GPUs", "device", "budget", "examples each", "memory each", "host", "time per epoch", "set by the plan"]
+    screen.table("On so many GPUs", columns, rows)
+
+
+def _examples(job: Job) -> str:
+    """Of an update, on each process: the same for all where the number divides the batch size."""
+    least, rest = divmod(job.recipe.training.batch_size, job.processes)
+    return f"{least} or {least + 1}" if rest else str(least)
 
 
 def _show_rows(screen: Screen, plan: Proposal) -> None:

@@ -10,7 +10,7 @@ from launcher import cache
 from launcher.calibration import calibration_of
 from launcher.data_source import find_data
 from launcher.devices import Device
-from launcher.errors import BudgetError, LaunchError
+from launcher.errors import BudgetError
 from launcher.forecast.start import ask, error_from
 from launcher.job import Job
 from launcher.planner.proposal import Proposal
@@ -19,16 +19,17 @@ Target = tuple[Device, int]  # and the budget on it, bytes
 
 
 def plan(job: Job, targets: Sequence[Target]) -> list[Proposal | BudgetError]:
-    """One answer for each target. LaunchError for several processes: gradients on their way between them take more."""
-    if job.processes > 1:
-        raise LaunchError("memory.budget", ["plans one process so far; take the budget out or write --processes 1"])
+    """One answer for each target, for one of the job's processes; those that ask at once plan once."""
     asked = [[asdict(device), budget] for device, budget in targets]
-    request = {"recipe": str(job.path), "overrides": job.overrides, "processes": job.processes, "targets": asked}
-    key = _key(job, asked)
-    answers = cache.read("plans", key) if key is not None else None
+    world = {"processes": job.processes, "nodes": job.nodes}
+    request = {"recipe": str(job.path), "overrides": job.overrides, "targets": asked} | world
+    key, on_cpu = _key(job, asked), any(device.kind == "cpu" for device, _ in targets)
+    if key is None:
+        return [_read(answer) for answer in ask("plan", request, on_cpu=on_cpu)]
+    answers = cache.read("plans", key)
     if answers is None:
-        answers = ask("plan", request, on_cpu=any(device.kind == "cpu" for device, _ in targets))
-        if key is not None:
+        with cache.alone("plans", key):
+            answers = cache.read("plans", key) or ask("plan", request, on_cpu=on_cpu)
             cache.write("plans", key, answers)
     return [_read(answer) for answer in answers]
 
@@ -54,4 +55,5 @@ def _key(job: Job, asked: list[list[Any]]) -> str | None:
     seen = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     shown = [asdict(calibration_of(device["name"])) for device, _ in asked]
     content = recipe.model_dump(mode="json", exclude={"name", "output"})
-    return cache.fingerprint(recipe=content, files=seen, processes=job.processes, targets=asked, shown=shown)
+    world = [job.processes, job.nodes]
+    return cache.fingerprint(recipe=content, files=seen, processes=world, targets=asked, shown=shown)

@@ -91,13 +91,16 @@ class Surface:
         return limits if all(count <= bound for count, bound in zip(fitting, most, strict=True)) else None
 
 
-def make_surface(measured: Measurement, device: Device, time_factor: float) -> Surface:
-    """Through the measured sizes; the smallest gives the floor. Predicted times are taken `time_factor` fold."""
+def make_surface(measured: Measurement, device: Device, time_factor: float, network: float | None = None) -> Surface:
+    """Through the measured sizes; the smallest gives the floor. Predicted times are taken `time_factor` fold.
+
+    `network`: bytes/s to the next process, as in Work.seconds.
+    """
     small, *large = measured.points
     lines = {phase: _line(phase, small, large) for phase in small.peaks}
-    overhead, per_token, per_square = (time_factor * value for value in _fit_seconds(measured.points, device))
+    overhead, per_token, per_square = (time_factor * value for value in _fit_seconds(measured.points, device, network))
     cost = CostModel(overhead / per_token, per_square / per_token)
-    update_seconds = measured.update_work.seconds(device) * time_factor
+    update_seconds = measured.update_work.seconds(device, network) * time_factor
     return Surface(lines, measured.update, measured.host, cost, per_token, update_seconds)
 
 
@@ -112,9 +115,9 @@ def _line(phase: str, small: Point, large: list[Point]) -> Line:
     return Line(base, per_token, per_square, small.peaks[phase])
 
 
-def _fit_seconds(points: tuple[Point, ...], device: Device) -> tuple[float, float, float]:
+def _fit_seconds(points: tuple[Point, ...], device: Device, network: float | None) -> tuple[float, float, float]:
     """Overhead, seconds per token, and per token and length; none below zero, errors relative."""
-    seconds = np.array([point.work.seconds(device) for point in points])
+    seconds = np.array([point.work.seconds(device, network) for point in points])
     tokens = np.array([point.examples * point.length for point in points], float)
     squares = np.array([point.examples * point.length**2 for point in points], float)
     columns = np.stack([np.ones_like(tokens), tokens, squares], axis=1) / seconds[:, None]

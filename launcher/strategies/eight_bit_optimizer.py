@@ -30,7 +30,9 @@ class EightBitOptimizer(Strategy):
     example: ClassVar[dict[str, object]] = {"paged": False}
     conflicts: ClassVar[dict[str, str]] = {
         "adafactor": "both choose the optimizer",
+        "fsdp": "bitsandbytes' states do not work on shards, and fsdp spreads them over the processes",
         "optimizer_offload": "both choose the optimizer",
+        "zero": "bitsandbytes' states do not work on shards, and zero spreads them over the processes",
     }
 
     paged: bool = Field(default=False, description="Let states move to host memory when the card is full (CUDA)")

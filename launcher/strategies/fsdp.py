@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from launcher.strategies.base import Cost, Problem, Strategy
+from launcher.strategies.base import Cost, Strategy
 
 if TYPE_CHECKING:
     from launcher.job import Job
@@ -21,6 +21,7 @@ class Fsdp(Strategy):
     summary: ClassVar[str] = "Shard the training over processes by torch's FSDP2"
     example: ClassVar[dict[str, object]] = {"reshard": True}
     conflicts: ClassVar[dict[str, str]] = {
+        "eight_bit_optimizer": "bitsandbytes' states do not work on shards, and fsdp spreads them over the processes",
         "zero": "both shard the training",
         "optimizer_offload": "fsdp has its own: strategies.fsdp.offload: true",
     }
@@ -29,12 +30,6 @@ class Fsdp(Strategy):
         default=True, description="Give a layer's weights back after forward and gather them again for backward"
     )
     offload: bool = Field(default=False, description="Keep the shards in host memory, weights with them")
-
-    def problems(self, job: Job) -> list[Problem]:
-        if job.recipe.strategies.get("eight_bit_optimizer") is not None:
-            text = "bitsandbytes' 8-bit states do not work on FSDP2's shards; leave eight_bit_optimizer out: over "
-            return [Problem("", f"{text}processes the states are sharded already")]
-        return []
 
     def notes(self, job: Job) -> list[str]:
         if job.processes == 1 and not self.offload:

@@ -36,4 +36,5 @@ class OptimizerOffload(Strategy):
 
     @classmethod
     def candidates(cls, job: Job) -> list[Self]:
-        return [cls()] if job.device.kind == "cuda" else []
+        # Over several processes each would keep all states in one host's memory; zero spreads them.
+        return [cls()] if job.device.kind == "cuda" and job.processes == 1 else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -21,9 +21,12 @@ class Zero(Strategy):
     summary: ClassVar[str] = "Shard the training over processes by DeepSpeed's ZeRO, also off the card"
     example: ClassVar[dict[str, object]] = {"stage": 2}
     conflicts: ClassVar[dict[str, str]] = {
+        "eight_bit_optimizer": "bitsandbytes' states do not work on shards, and zero spreads them over the processes",
         "fsdp": "both shard the training",
         "optimizer_offload": "zero has its own: strategies.zero.offload: optimizer",
     }
+
+    is_last_resort: ClassVar[bool] = True
 
     stage: Literal[1, 2, 3] = Field(
         default=2, description="What is sharded: 1 optimizer states, 2 gradients too, 3 weights too"
@@ -42,10 +45,6 @@ class Zero(Strategy):
             found.append(Problem("nvme", f"DeepSpeed writes to a disk in stage 3 only, not in {self.stage}"))
         if self.nvme is not None and self.offload is None:
             found.append(Problem("nvme", "nothing is offloaded; write offload: optimizer or parameters"))
-        chosen = job.recipe.strategies
-        if chosen.get("eight_bit_optimizer") is not None:
-            text = "bitsandbytes' 8-bit states do not work on ZeRO's shards; leave eight_bit_optimizer out: over "
-            found.append(Problem("", f"{text}processes the states are sharded already"))
         return found
 
     def notes(self, job: Job) -> list[str]:
@@ -57,6 +56,10 @@ class Zero(Strategy):
                 "adafactor keeps 4 bytes a parameter: its states cannot be factored on DeepSpeed's flat shards"
             )
         return notes
+
+    @classmethod
+    def candidates(cls, job: Job) -> list[Self]:
+        return [cls(stage=1), cls(stage=2), cls(stage=3)] if job.processes > 1 else []
 
     def configure(self, settings: Settings) -> None:
         settings.form = "zero"

@@ -18,7 +18,7 @@ from launcher.simulated_card import SimulatedCard
 if __name__ == "__main__":
     share = float(sys.argv[1])
 
-    def cap(proposal: Proposal) -> SimulatedCard:
+    def cap(proposal: Proposal, device: object) -> SimulatedCard:
         return SimulatedCard(int(share * proposal.budget))
 
     pipeline.cap = cap

@@ -51,8 +51,21 @@ def test_a_budget_is_refused_before_anything_starts(recipe, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_budget_for_two_processes_is_refused(recipe, tmp_path):
-    done = start([*LAUNCHER, "run", "--processes", "2", str(recipe(memory={"budget": "2MB"}))], cwd=ROOT)
+def test_two_processes_train_by_one_plan_within_their_budgets(recipe, tmp_path):
+    """Each stays on its own simulated card; without shards the states alone would not fit."""
+    path = recipe(memory={"budget": "2MB"}, strategies={"uniform_dynamic_padding": True})
+    done = start([*LAUNCHER, "run", "--processes", "2", str(path)], cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (folder,) = (tmp_path / "runs").iterdir()
+    plan = content(folder, "plan")
+    assert plan["processes"] == 2
+    assert plan["budget"]["forecast"]["peak_phase"]
+    results = content(folder, "results")
+    assert results["budget"]["kept"]
+
+
+def test_auto_is_refused_where_each_process_would_see_another_size(recipe, tmp_path):
+    done = start([*LAUNCHER, "run", "--processes", "2", str(recipe(memory={"budget": "auto"}))], cwd=ROOT)
     assert done.returncode == 2
-    assert "plans one process so far; take the budget out or write --processes 1" in done.stderr
+    assert "all must train by one plan; write a size" in done.stderr
     assert not (tmp_path / "runs").exists()

@@ -11,7 +11,7 @@ import pytest
 from launcher import calibration
 from launcher.check import check
 from launcher.devices import find_device
-from launcher.errors import BudgetError, LaunchError
+from launcher.errors import BudgetError
 from launcher.planner import start
 from launcher.records import versions
 from launcher.units import GIB, MIB
@@ -126,10 +126,12 @@ def test_a_hubs_model_is_never_kept(asked, recipe):
     assert is_asked(asked, path)
 
 
-def test_several_processes_are_refused_because_what_joins_them_is_not_counted(asked, recipe):
-    with pytest.raises(LaunchError, match="plans one process so far"):
-        start.plan(check(recipe(), processes=2), BUDGET)
-    assert asked == []
+def test_other_numbers_of_processes_and_computers_are_asked_for_themselves(asked, recipe):
+    for world in ({"processes": 2}, {"processes": 4}, {"processes": 4, "nodes": 2}):
+        start.plan(check(recipe(), **world), BUDGET)
+    assert len(asked) == 3
+    start.plan(check(recipe(), processes=4, nodes=2), BUDGET)
+    assert len(asked) == 3
 
 
 def test_an_answer_that_cannot_be_read_is_asked_anew(asked, recipe, cache):
