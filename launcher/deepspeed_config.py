@@ -7,10 +7,11 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.errors import RecipeError
+from launcher.sources import SourceError, resolve
 
 if TYPE_CHECKING:
-    from launcher.plan import Plan
+    from launcher.recipe import Recipe, Training
+    from launcher.settings import Settings
 
 # Elements. DeepSpeed's own 5e8 are 2 GB of float32 for each bucket; these 16 MiB are near DDP's 25.
 BUCKET = 1 << 22
@@ -22,24 +23,46 @@ NEVER = 1 << 40  # in steps per print
 Config = dict[str, Any]
 
 
-def deepspeed_config(plan: Plan) -> Config:
-    """RecipeError where a person's own file contradicts the recipe, with both values."""
-    ours = _resolved(plan)
-    path = plan.settings.form_options.get("config")
-    if path is None:
-        return ours
-    return with_own(ours, read_own(plan.recipe.base / str(path)), str(path))
+def deepspeed_config(recipe: Recipe, settings: Settings, processes: int) -> tuple[Config, list[str]]:
+    """What DeepSpeed gets, and what a person's own file says against the recipe, each with both values."""
+    ours = _resolved(recipe.training, settings, processes)
+    source = settings.form_options["config"]
+    if source is None:
+        return ours, []
+    try:
+        own = _read_own(source, recipe.base)
+    except SourceError as error:
+        return ours, [str(error)]
+    problems: list[str] = []
+    merged = _merged(ours, own, "", _said(recipe.training, settings, processes), problems)
+    return merged, problems
 
 
-def _resolved(plan: Plan) -> Config:
-    options, training = plan.settings.form_options, plan.recipe.training
-    micro_batch = math.ceil(training.batch_size / plan.processes)
+def stated_steps(training: Training, settings: Settings, processes: int) -> int | None:
+    """Micro-batches that each process runs per update by the recipe's word; None: each update has its own number."""
+    if settings.micro_batch_tokens is not None:
+        return None
+    if settings.micro_batch_examples is not None:
+        return math.ceil(training.batch_size / (settings.micro_batch_examples * processes))
+    return settings.accumulation_steps or 1
+
+
+def own_path(source: str, base: Path) -> Path:
+    """SourceError where the file that strategies.zero.config names is not there."""
+    kind, place = resolve(source, base)
+    if kind == "hub":
+        raise SourceError(f"{source!r} is not there (looked in {base})")
+    return Path(place)
+
+
+def _resolved(training: Training, settings: Settings, processes: int) -> Config:
+    micro_batch = math.ceil(training.batch_size / processes)
     return {
-        "zero_optimization": _zero(options),
+        "zero_optimization": _zero(settings.form_options),
         # Formal: DeepSpeed wants a product that comes out even. The launcher cuts its own micro-batches and says
         # itself when an update is complete.
         "train_micro_batch_size_per_gpu": micro_batch,
-        "train_batch_size": micro_batch * plan.processes,
+        "train_batch_size": micro_batch * processes,
         "gradient_accumulation_steps": 1,
         "managed_gradient_accumulation": False,
         "gradient_clipping": training.max_grad_norm or 0.0,
@@ -47,9 +70,23 @@ def _resolved(plan: Plan) -> Config:
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": False},
         "fp16": {"enabled": False},
-        "torch_autocast": _autocast(plan.settings.precision),
+        "torch_autocast": _autocast(settings.precision),
         "steps_per_print": NEVER,
     }
+
+
+def _said(training: Training, settings: Settings, processes: int) -> Config:
+    """What the recipe itself says of DeepSpeed's formal numbers, and what an absent one means."""
+    steps = stated_steps(training, settings, processes)
+    said: Config = {
+        "train_batch_size": training.batch_size,
+        "zero_optimization.offload_optimizer.device": "none",
+        "zero_optimization.offload_param.device": "none",
+    }
+    if steps is not None:
+        said["gradient_accumulation_steps"] = steps
+        said["train_micro_batch_size_per_gpu"] = math.ceil(training.batch_size / (processes * steps))
+    return said
 
 
 def _zero(options: dict[str, Any]) -> Config:
@@ -90,24 +127,18 @@ def _autocast(precision: str) -> Config:
     return {"enabled": True, "dtype": dtype, "lower_precision_safe_modules": []}
 
 
-def read_own(path: Path) -> Config:
-    """RecipeError where it is no JSON object."""
+def _read_own(source: str, base: Path) -> Config:
+    """SourceError where it is no JSON object."""
+    path = own_path(source, base)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RecipeError(str(path), [f"strategies.zero.config: {error}"]) from None
+    except OSError as error:
+        raise SourceError(f"{source!r} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise SourceError(f"{source!r} is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise RecipeError(str(path), ["strategies.zero.config: not a JSON object"])
+        raise SourceError(f"{source!r} is not a JSON object")
     return content
-
-
-def with_own(ours: Config, own: Config, name: str) -> Config:
-    """A person's file over what the launcher would choose; RecipeError where the recipe has another word."""
-    problems: list[str] = []
-    merged = _merged(ours, own, "", problems)
-    if problems:
-        raise RecipeError(name, problems)
-    return merged
 
 
 # What follows from the recipe, by the key that says it there; all else a person may set.
@@ -116,13 +147,14 @@ STATED = {
     "zero_optimization.offload_optimizer.device": "strategies.zero.offload",
     "zero_optimization.offload_param.device": "strategies.zero.offload",
     "train_batch_size": "training.batch_size",
-    "train_micro_batch_size_per_gpu": "training.batch_size",
-    "gradient_accumulation_steps": "the launcher cuts micro-batches itself",
+    "train_micro_batch_size_per_gpu": "training.batch_size, strategies.gradient_accumulation",
+    "gradient_accumulation_steps": "strategies.gradient_accumulation",
     "managed_gradient_accumulation": "the launcher cuts micro-batches itself",
     "gradient_clipping": "training.max_grad_norm",
     "zero_force_ds_cpu_optimizer": "the recipe's own optimizer trains",
-    "bf16.enabled": "strategies.mixed_precision",
-    "fp16.enabled": "strategies.mixed_precision",
+    "zero_optimization.stage3_gather_16bit_weights_on_model_save": "models are saved whole",
+    "bf16.enabled": "strategies.mixed_precision computes in half precision and keeps float32 weights",
+    "fp16.enabled": "strategies.mixed_precision computes in half precision and keeps float32 weights",
     "torch_autocast.enabled": "strategies.mixed_precision",
     "torch_autocast.dtype": "strategies.mixed_precision",
 }
@@ -132,7 +164,8 @@ ELSEWHERE = {
 }
 
 
-def _merged(ours: Config, own: Config, prefix: str, problems: list[str]) -> Config:
+def _merged(ours: Config, own: Config, prefix: str, said: Config, problems: list[str]) -> Config:
+    """A person's file over what the launcher would choose; where the recipe has another word, that is a problem."""
     merged = dict(ours)
     for key, value in own.items():
         name = prefix + key
@@ -142,13 +175,14 @@ def _merged(ours: Config, own: Config, prefix: str, problems: list[str]) -> Conf
             problems.append(f"{name}: leave it out: {ELSEWHERE[name]}")
         elif isinstance(value, dict):
             base = ours.get(key, {})
-            merged[key] = _merged(base if isinstance(base, dict) else {}, value, f"{name}.", problems)
-        elif name in STATED and value != ours.get(key, _ABSENT.get(name)):
-            there = ours.get(key, _ABSENT.get(name))
-            problems.append(f"{name} is {value!r} here, and {there!r} by the recipe ({STATED[name]})")
+            merged[key] = _merged(base if isinstance(base, dict) else {}, value, f"{name}.", said, problems)
+        elif isinstance(ours.get(key), dict):
+            problems.append(f"{name} is {value!r} here, not a mapping")
+        elif name in STATED:
+            agreed = [word for word in (said.get(name), ours.get(key)) if word is not None]
+            if agreed and value not in agreed:
+                problems.append(f"{name} is {value!r} here, and {agreed[0]!r} by the recipe ({STATED[name]})")
+            merged.setdefault(key, value)
         else:
             merged[key] = value
     return merged
-
-
-_ABSENT = {"zero_optimization.offload_optimizer.device": "none", "zero_optimization.offload_param.device": "none"}

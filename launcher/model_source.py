@@ -1,6 +1,7 @@
 """What a model's own config.json says, read without transformers and without weights."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,19 @@ class ModelFacts:
             if isinstance(self.config.get(name), int):
                 return int(self.config[name])
         return None
+
+    @property
+    def parameters(self) -> int | None:
+        """How many its safetensors hold, by their headers; None where the weights are pickled."""
+        files = sorted(self.folder.glob("*.safetensors"))
+        return sum(_elements(file) for file in files) if files else None
+
+
+def _elements(safetensors: Path) -> int:
+    """The file begins with its header's length, then the header: JSON with each tensor's shape."""
+    with safetensors.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
 
 
 def read_model_facts(source: str, base: Path) -> ModelFacts | None:

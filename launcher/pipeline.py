@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from accelerate.utils import broadcast_object_list
@@ -30,9 +29,6 @@ from launcher.simulated_card import SimulatedCard
 from launcher.summary import report
 from launcher.units import count
 
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
 log = logging.getLogger(__name__)
 
 
@@ -53,7 +49,7 @@ def run(job: Job) -> Path:
         session = _build(plan, form, card)
     _introduce(session)
     # Not before: data with mistakes in it leaves no folder behind.
-    state = Run(_start_folder(plan, accelerator, proposal), screen, phase, proposal)
+    state = Run(_start_folder(plan, form, proposal), screen, phase, proposal)
     try:
         with card or nullcontext(), phase("train"):
             fit(session, state)
@@ -101,14 +97,17 @@ def _introduce(session: Session) -> None:
         )
 
 
-def _start_folder(plan: Plan, accelerator: Accelerator, proposal: Proposal | None) -> Path:
+def _start_folder(plan: Plan, form: Form, proposal: Proposal | None) -> Path:
     """Made by the main process, known to all, with what is decided so far in it."""
     place: list[Path | None] = [None]
+    accelerator = form.accelerator
     if accelerator.is_main_process:
         folder = new_run_folder(Path(plan.recipe.output.folder), plan.recipe.name)
         write_json(folder / "recipe.json", plan.recipe.model_dump(mode="json"))
         write_json(folder / "plan.json", plan.as_json() | {"budget": proposal.as_json() if proposal else None})
         write_json(folder / "versions.json", versions())
+        for name, content in form.records().items():
+            write_json(folder / name, content)
         place = [folder]
     if accelerator.num_processes > 1:
         broadcast_object_list(place)

@@ -14,7 +14,7 @@ from launcher.recipe_words import empty, in_words
 from launcher.yaml_file import Document, Place, parse_yaml, read_yaml
 
 # Overrides are typed in a shell, so their paths start from where the shell is, not from the recipe.
-_PATH_KEYS = {"model.source", "data.train", "data.validation.file"}
+_PATH_KEYS = {"model.source", "data.train", "data.validation.file", "strategies.zero.config"}
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> tuple[Recipe, Document]:

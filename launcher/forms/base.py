@@ -78,6 +78,10 @@ class Form(ABC):
         """Drops the gradients that are there."""
         self.optimizer.zero_grad()
 
+    def records(self) -> dict[str, object]:
+        """What belongs into the run folder, by file name; known once it has wrapped."""
+        return {}
+
     @property
     def bare(self) -> PreTrainedModel:
         """The model as it was before it was wrapped."""

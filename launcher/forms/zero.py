@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from launcher.deepspeed_config import deepspeed_config
-from launcher.errors import LaunchError
+from launcher.errors import LaunchError, RecipeError
 from launcher.forms.base import Form
 from launcher.forms.meeting import meet_alone, meet_on_cpu
 
@@ -38,8 +38,12 @@ class Zero(Form):
             handlers = [InitProcessGroupKwargs(backend="gloo")]
             # Compiled at its first use, for a minute, to do what gloo does.
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-        config = deepspeed_config(self.plan)
+        config, problems = deepspeed_config(self.plan.recipe, self.plan.settings, self.plan.processes)
+        if problems:  # `check` has found those of the recipe; a plan may say more, or the file have changed
+            raise RecipeError(str(self.plan.settings.form_options["config"]), problems)
         plugin = DeepSpeedPlugin(hf_ds_config=config, zero3_init_flag=config["zero_optimization"]["stage"] == 3)
+        # Accelerate writes infinity there, which is no JSON (1.15).
+        plugin.deepspeed_config["steps_per_print"] = config["steps_per_print"]
         # Half precision by DeepSpeed's config, as autocast: Accelerate's own word would make the weights half too.
         return Accelerator(
             mixed_precision="no",
@@ -59,6 +63,9 @@ class Zero(Form):
             raise LaunchError("launch", [f"ZeRO {stage} was asked for, DeepSpeed runs {found}"])
         if inner is not wanted:
             raise LaunchError("launch", [f"DeepSpeed put {inner.__name__} in the place of {wanted.__name__}"])
+
+    def records(self) -> dict[str, object]:
+        return {"ds_config.json": self.engine.config}
 
     @property
     def engine(self) -> Any:

@@ -27,6 +27,7 @@ class Adafactor(Strategy):
     example: ClassVar[dict[str, object]] = {"preset": "external_rate"}
     conflicts: ClassVar[dict[str, str]] = {
         "eight_bit_optimizer": "both choose the optimizer",
+        "fsdp": "transformers' Adafactor does not work on FSDP2's shards",
         "optimizer_offload": "both choose the optimizer",
     }
 

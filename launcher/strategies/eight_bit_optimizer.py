@@ -30,9 +30,9 @@ class EightBitOptimizer(Strategy):
     example: ClassVar[dict[str, object]] = {"paged": False}
     conflicts: ClassVar[dict[str, str]] = {
         "adafactor": "both choose the optimizer",
-        "fsdp": "bitsandbytes' states do not work on shards, and fsdp spreads them over the processes",
+        "fsdp": "8-bit states do not work on FSDP2's shards, and sharded states are small already",
         "optimizer_offload": "both choose the optimizer",
-        "zero": "bitsandbytes' states do not work on shards, and zero spreads them over the processes",
+        "zero": "8-bit states do not work on ZeRO's shards, and sharded states are small already",
     }
 
     paged: bool = Field(default=False, description="Let states move to host memory when the card is full (CUDA)")

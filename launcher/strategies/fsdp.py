@@ -21,7 +21,8 @@ class Fsdp(Strategy):
     summary: ClassVar[str] = "Shard the training over processes by torch's FSDP2"
     example: ClassVar[dict[str, object]] = {"reshard": True}
     conflicts: ClassVar[dict[str, str]] = {
-        "eight_bit_optimizer": "bitsandbytes' states do not work on shards, and fsdp spreads them over the processes",
+        "adafactor": "transformers' Adafactor does not work on FSDP2's shards",
+        "eight_bit_optimizer": "8-bit states do not work on FSDP2's shards, and sharded states are small already",
         "zero": "both shard the training",
         "optimizer_offload": "fsdp has its own: strategies.fsdp.offload: true",
     }

@@ -26,7 +26,12 @@ class MixedPrecision(Strategy):
 
     def problems(self, job: Job) -> list[Problem]:
         able = job.device.has_bf16 if self.precision == "bf16" else job.device.has_fp16
-        return [] if able else [Problem("precision", _refusal(self.precision, job.device))]
+        found = [] if able else [Problem("precision", _refusal(self.precision, job.device))]
+        if self.precision == "fp16" and job.recipe.strategies.get("zero") is not None:
+            # DeepSpeed 0.19: loss_scale stays 1 in unscale_and_clip_grads, torch's scaler divides after it.
+            text = "under ZeRO fp16's gradient would be clipped before its scale is taken back; use bf16 or strategies."
+            found.append(Problem("precision", f"{text}fsdp"))
+        return found
 
     def notes(self, job: Job) -> list[str]:
         if job.device.kind == "cpu":

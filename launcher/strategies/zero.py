@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from ctypes.util import find_library
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field
 
+from launcher.deepspeed_config import deepspeed_config
+from launcher.settings import Settings
 from launcher.strategies.base import Cost, Problem, Strategy
+from launcher.units import format_bytes
 
 if TYPE_CHECKING:
     from launcher.job import Job
-    from launcher.settings import Settings
 
 
 class Zero(Strategy):
@@ -21,7 +25,7 @@ class Zero(Strategy):
     summary: ClassVar[str] = "Shard the training over processes by DeepSpeed's ZeRO, also off the card"
     example: ClassVar[dict[str, object]] = {"stage": 2}
     conflicts: ClassVar[dict[str, str]] = {
-        "eight_bit_optimizer": "bitsandbytes' states do not work on shards, and zero spreads them over the processes",
+        "eight_bit_optimizer": "8-bit states do not work on ZeRO's shards, and sharded states are small already",
         "fsdp": "both shard the training",
         "optimizer_offload": "zero has its own: strategies.zero.offload: optimizer",
     }
@@ -45,17 +49,37 @@ class Zero(Strategy):
             found.append(Problem("nvme", f"DeepSpeed writes to a disk in stage 3 only, not in {self.stage}"))
         if self.nvme is not None and self.offload is None:
             found.append(Problem("nvme", "nothing is offloaded; write offload: optimizer or parameters"))
-        return found
+        return [*found, *self._missing(job), *self._config_problems(job)]
+
+    def _missing(self, job: Job) -> list[Problem]:
+        """What this machine lacks, where it is the one that trains."""
+        if job.target is not None or (job.processes == 1 and self.offload is None):
+            return []
+        if find_spec("deepspeed") is None:
+            text = "DeepSpeed is not installed here (the launcher brings it on Linux only); use strategies.fsdp"
+            return [Problem("", text)]
+        if self.nvme is not None and self.stage == 3 and find_library("aio") is None:
+            return [Problem("nvme", "DeepSpeed needs libaio, which is not here; install libaio-dev, or leave nvme out")]
+        return []
+
+    def _config_problems(self, job: Job) -> list[Problem]:
+        settings = Settings()
+        for strategy in job.recipe.strategies.chosen():
+            strategy.configure(settings)
+        if settings.form != self.key:  # another strategy excludes this one, which is told already
+            return []
+        _, problems = deepspeed_config(job.recipe, settings, job.processes)
+        return [Problem("config", problem) for problem in problems]
 
     def notes(self, job: Job) -> list[str]:
-        notes = []
         if job.processes == 1 and self.offload is None:
-            notes.append("no effect on one process: it holds everything itself")
-        if job.recipe.strategies.get("adafactor") is not None:
-            notes.append(
-                "adafactor keeps 4 bytes a parameter: its states cannot be factored on DeepSpeed's flat shards"
-            )
-        return notes
+            return ["no effect on one process: it holds everything itself"]
+        if job.recipe.strategies.get("adafactor") is None:
+            return []
+        size = job.model.parameters if job.model is not None else None
+        whole = "" if size is None else f", {format_bytes(4 * size)} in all"
+        text = f"adafactor keeps 4 bytes a parameter{whole}: its states cannot be factored on DeepSpeed's flat shards, "
+        return [f"{text}and it steps otherwise than on one process"]
 
     @classmethod
     def candidates(cls, job: Job) -> list[Self]:

@@ -1,6 +1,6 @@
 """Trains by every form on the processes of one launch: many forms for the price of one start.
 
-forms_job.py FOLDER    FOLDER holds recipes *.yaml; whole weights go to NAME.pt there, the rest to answers-RANK.json
+forms_job.py FOLDER    FOLDER holds recipes *.yaml; whole weights go to FOLDER/NAME.pt, the rest to answers-RANK.json
 
 What a recipe cannot say stands in its name: NAME_sgd trains by SGD with momentum.
 """
@@ -56,7 +56,9 @@ def answers_of(path: Path) -> dict[str, Any]:
     if started_rank() == 0:
         torch.save({name: tensor.clone() for name, tensor in weights.items()}, path.with_suffix(".pt"))
     save_model(session, path.with_name(f"{path.stem}-model"), None, session.total_updates)
+    parsed = session.model._config._param_dict if type(session.form).__name__ == "Zero" else None
     return {
+        "deepspeed": parsed,
         "form": type(session.form).__name__,
         "wrapper": type(session.model).__name__,
         "losses": losses,

@@ -126,7 +126,7 @@ def test_what_is_saved_is_whole_whatever_the_form(tiny, name):
     from safetensors.torch import load_file
     from transformers import AutoModelForSequenceClassification
 
-    folders = tiny[1]
+    _, folders = tiny
     saved, plain = folders[2] / f"{name}-model", folders[1] / "plain-model"
     assert {path.name for path in saved.iterdir()} == {path.name for path in plain.iterdir()}
     tensors, weights = load_file(saved / "model.safetensors"), torch.load(folders[2] / f"{name}.pt")
