@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from launcher.check import check as check_recipe
-from launcher.errors import LauncherError, MemoryExceededError
+from launcher.errors import LauncherError, LaunchError, MemoryExceededError
 from launcher.hand_over import hand_over
 from launcher.job import Job
-from launcher.machine import started_processes, started_rank
+from launcher.machine import is_started, speaks_here, started_processes, started_rank
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+SECONDS_TO_SPEAK = 30.0  # processes of one machine may start so far apart where it is busy
 
 app = typer.Typer(
     name="launcher",
@@ -47,8 +49,11 @@ def run(recipe: RecipeFile, overrides: Overrides = None, processes: Processes = 
     """Train: on every GPU that is here, or on as many processes as you say."""
     from launcher.start import default_processes, start_processes
 
-    if started_processes() > 1:  # torchrun or a cluster has started this one among others
-        raise typer.Exit(train(check_recipe(recipe, overrides or (), processes=started_processes())))
+    if is_started():
+        if processes is not None and processes != started_processes():
+            problem = f"--processes {processes}, and {started_processes()} have been started already; leave it out"
+            raise LaunchError("launch", [problem])
+        raise typer.Exit(worker([str(recipe), *(overrides or [])]))
     wanted = processes or default_processes()
     job = check_recipe(recipe, overrides or (), processes=wanted)
     try:
@@ -174,9 +179,12 @@ def train(job: Job) -> int:
 
 
 def tell(error: LauncherError) -> int:
-    """Prints the error once, however many processes met it; returns its exit code."""
-    if started_rank() == 0:
-        print(error, file=sys.stderr)
+    """Prints the error once a machine, however many processes met it; returns its exit code."""
+    if not speaks_here():
+        # The one that speaks ends first, and whoever started them then ends the others. Who is still there has met
+        # alone what it tells.
+        time.sleep(SECONDS_TO_SPEAK)
+    print(error, file=sys.stderr)
     return error.exit_code
 
 

@@ -1,6 +1,7 @@
 """What is here: the device that would train, and the memory of the host."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from launcher.devices import CPU, Device, this_card
@@ -43,11 +44,27 @@ def free_memory(device: Device) -> int:
     return int(torch.cuda.mem_get_info()[0])
 
 
-def started_processes() -> int:
-    """How many processes a launcher says it started; 1 where none did."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+def started_processes(environ: Mapping[str, str] = os.environ) -> int:
+    """How many processes a launcher says it started, on all machines; 1 where none did."""
+    return int(environ.get("WORLD_SIZE", "1"))
+
+
+def started_here(environ: Mapping[str, str] = os.environ) -> int:
+    """Those of them that are on this machine."""
+    return int(environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def started_rank() -> int:
     """Which of them this one is."""
     return int(os.environ.get("RANK", "0"))
+
+
+def speaks_here() -> bool:
+    """Whether this process tells what all on this machine have met: another machine may have met something else."""
+    return int(os.environ.get("LOCAL_RANK", "0")) == 0
+
+
+def is_started() -> bool:
+    """Whether `accelerate launch`, torchrun or the like has started this process: then it starts none itself."""
+    by_name = "TORCHELASTIC_RUN_ID" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ
+    return by_name or started_processes() > 1

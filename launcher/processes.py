@@ -4,46 +4,55 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from launcher.environment import contradictions, says, settle, without_effect
 from launcher.errors import LaunchError
 from launcher.forms.base import CPU_PROCESSES, apart
-from launcher.machine import started_processes
+from launcher.machine import started_here, started_processes, started_rank
+from launcher.units import count
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from launcher.forms import Form
     from launcher.plan import Plan
-    from launcher.settings import Precision, Settings
+    from launcher.settings import Precision
 
 log = logging.getLogger(__name__)
-
-_OTHER_FORMS = {"ACCELERATE_USE_DEEPSPEED": ("zero", "DeepSpeed"), "ACCELERATE_USE_FSDP": ("fsdp", "FSDP")}
 
 
 def start_form(plan: Plan, precision: Precision | None = None) -> Form:
     """The plan's form, its processes met; `precision` is the plan's own where none is given.
 
-    LaunchError where several processes were asked for and each would train a model of its own.
+    LaunchError where Accelerate's configuration contradicts the plan, or several processes were asked for and each
+    would train a model of its own.
     """
     import torch
     from accelerate import DistributedType
 
     from launcher.forms import make_form
 
-    check_environment(os.environ, plan.settings)
-    if not torch.cuda.is_available():
+    form = make_form(plan)
+    gpus = torch.cuda.device_count()
+    problems = [*contradictions(os.environ, plan), *world_problems(os.environ, gpus, form.key)]
+    if problems:
+        raise LaunchError("launch", problems)
+    if started_rank() == 0:
+        for note in without_effect(os.environ):
+            log.warning("%s", note)
+    settle(os.environ)
+    started = started_processes()
+    if not gpus:
         # DeepSpeed, which Accelerate asks whether a model is one of its engines, would look for a card and warn.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    started = started_processes()
-    form = make_form(plan)
+        if started > 1:
+            # With this Accelerate joins processes of its GPU launcher by gloo, and averages their gradients.
+            os.environ["ACCELERATE_USE_CPU"] = "true"
     accelerator = form.start(precision or plan.settings.precision)
     if accelerator.num_processes != started:
-        problem = f"{started} processes were started, each sees {accelerator.num_processes}"
-        if not torch.cuda.is_available():
-            problem += f": no GPU is visible to torch; {CPU_PROCESSES}"
-        raise LaunchError("launch", [problem])
+        raise LaunchError("launch", [f"{started} processes were started, each sees {accelerator.num_processes}"])
     if started > 1 and accelerator.distributed_type == DistributedType.NO:
         raise apart(accelerator)  # known before anything is loaded
     if accelerator.device.type == "cpu":
@@ -51,17 +60,29 @@ def start_form(plan: Plan, precision: Precision | None = None) -> Form:
     return form
 
 
-def check_environment(environ: os._Environ[str] | dict[str, str], settings: Settings) -> None:
-    """LaunchError for what the environment shows already."""
-    for form, (key, name) in _OTHER_FORMS.items():
-        if environ.get(form, "").lower() in ("true", "1") and settings.form != key:
-            problem = f"accelerate's configuration says {name}, the recipe {settings.form.upper()}"
-            raise LaunchError("launch", [f"{problem}; write strategies.{key}, or take another configuration"])
-    # Accelerate's CPU launcher starts one process whatever number it was given, and says nothing (1.15).
-    on_cpu = environ.get("ACCELERATE_USE_CPU", "").lower() in ("true", "1")
-    # With --num_processes 2 it exports an address to meet at, and no world to meet in.
-    if on_cpu and "MASTER_ADDR" in environ and "WORLD_SIZE" not in environ and "ACCELERATE_MIXED_PRECISION" in environ:
-        raise LaunchError("launch", [f"several processes were asked for, accelerate started one; {CPU_PROCESSES}"])
+def world_problems(environ: Mapping[str, str], gpus: int, form: str) -> list[str]:
+    """What is wrong with the processes that were started, as far as the environment shows it on a machine of `gpus`."""
+    # Accelerate's simple launcher, which serves CPUs and single GPUs, starts one process whatever number it was given,
+    # and says nothing (1.15): it exports an address to meet at, and no world to meet in.
+    if "MASTER_ADDR" in environ and "WORLD_SIZE" not in environ and "ACCELERATE_MIXED_PRECISION" in environ:
+        problem = "several processes were asked for (MASTER_ADDR is set), accelerate started one"
+        return [f"{problem}; {CPU_PROCESSES}, for GPUs add --multi_gpu"]
+    started, here = started_processes(environ), started_here(environ)
+    on_cpu = says(environ, "ACCELERATE_USE_CPU")
+    if started > 1 and not gpus and not on_cpu and not _hides_gpus(environ):
+        return [f"{started} processes were started for GPUs, and torch sees none here; {CPU_PROCESSES}"]
+    if gpus and on_cpu and form != "ddp":
+        return [f"accelerate's configuration says CPU, strategies.{form} would train on the GPUs here; leave one out"]
+    if gpus and not on_cpu and here > gpus:
+        problem = f"{here} processes were started on this machine, torch sees {count(gpus, 'GPU')}"
+        return [f"{problem}; num_processes is the number over all machines"]
+    return []
+
+
+def _hides_gpus(environ: Mapping[str, str]) -> bool:
+    """Whether a person has said that no GPU takes part, as accelerate_configs/cpu.yaml does by gpu_ids."""
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    return visible is not None and (visible == "" or visible.startswith("-1"))
 
 
 def _use_all_cores(accelerator: Accelerator) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     MakeOptimizer = Callable[[PreTrainedModel], Optimizer]
 
-CPU_PROCESSES = "to train on CPUs start it with `launcher run RECIPE --processes N`"
+CPU_PROCESSES = "to train on CPUs start it with `launcher run RECIPE --processes N` or accelerate_configs/cpu.yaml"
 
 
 class Form(ABC):

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from launcher.environment import layer_contradictions
+from launcher.errors import LaunchError
 from launcher.forms.base import apart
 from launcher.forms.ddp import Ddp
 from launcher.forms.meeting import meet_alone, meet_on_cpu
@@ -66,7 +68,11 @@ class Fsdp(Ddp):
         from accelerate.utils import fsdp2_prepare_model
         from torch.distributed.fsdp import FSDPModule
 
-        self.accelerator.state.fsdp_plugin.transformer_cls_names_to_wrap = layer_classes(model)
+        layers = layer_classes(model)
+        problems = layer_contradictions(os.environ, layers)
+        if problems:
+            raise LaunchError("launch", problems)
+        self.accelerator.state.fsdp_plugin.transformer_cls_names_to_wrap = layers
         # Not by `prepare`: it finds an optimizer's parameters again by their addresses, and those that a process has
         # left for the main one to read have none: new heads were trained in part only (Accelerate 1.15).
         self.model = fsdp2_prepare_model(self.accelerator, model)

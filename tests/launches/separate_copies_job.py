@@ -18,7 +18,8 @@ from launcher.settings import Settings
 if __name__ == "__main__":
     Accelerator(kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")])
     try:
-        start_form(SimpleNamespace(settings=Settings(), processes=2))
+        training = SimpleNamespace(batch_size=2, max_grad_norm=1.0)
+        start_form(SimpleNamespace(settings=Settings(), processes=2, recipe=SimpleNamespace(training=training)))
     except LaunchError as error:
         print(error)
         raise SystemExit(2) from None
