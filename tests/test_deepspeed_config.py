@@ -52,6 +52,24 @@ def test_an_own_file_that_says_what_the_recipe_says_changes_nothing(resolved, ow
     assert resolved(own, **STEPS) == resolved(**STEPS)
 
 
+def test_an_own_file_names_the_batch_size_of_the_recipe_where_processes_do_not_divide_it(recipe, tmp_path):
+    """DeepSpeed's own is rounded up then."""
+    (tmp_path / "ds.json").write_text('{"train_batch_size": 25}')
+    path = recipe(strategies={"zero": {"config": "ds.json"}}, training={"batch_size": 25})
+    plan = make_plan(check(path, processes=2))
+    config, problems = deepspeed_config(plan.recipe, plan.settings, plan.processes)
+    assert (config["train_batch_size"], problems) == (26, [])
+
+
+def test_an_own_file_named_on_the_command_line_lies_where_that_is_typed(recipe, tmp_path, monkeypatch):
+    shell = tmp_path / "elsewhere"
+    shell.mkdir()
+    (shell / "ds.json").write_text('{"wall_clock_breakdown": true}')
+    monkeypatch.chdir(shell)
+    plan = make_plan(check(recipe(), ["strategies.zero.config=ds.json"], processes=2))
+    assert deepspeed_config(plan.recipe, plan.settings, plan.processes)[0]["wall_clock_breakdown"] is True
+
+
 def test_what_a_run_has_written_is_accepted_as_an_own_file(resolved):
     assert resolved(resolved(**STEPS), **STEPS) == resolved(**STEPS)
 

@@ -18,7 +18,7 @@ NO_GPU = "2 processes were started for GPUs, and torch sees none here"
         ({}, 0, "ddp", None),
         ({}, 4, "ddp", None),
         ({"ACCELERATE_MIXED_PRECISION": "no"}, 1, "ddp", None),
-        (TWO, 2, "zero", None),
+        (TWO | {"MASTER_ADDR": "127.0.0.1", "ACCELERATE_MIXED_PRECISION": "no"}, 2, "zero", None),
         (TWO | {"ACCELERATE_USE_CPU": "true"}, 0, "ddp", None),
         (TWO | {"CUDA_VISIBLE_DEVICES": "-1,-1"}, 0, "fsdp", None),
         (TWO | {"CUDA_VISIBLE_DEVICES": ""}, 0, "ddp", None),
