@@ -69,8 +69,13 @@ def write(kind: str, key: str, content: Any) -> None:
         return
 
 
+def folder_of(kind: str) -> Path:
+    """Where one kind of answers lies."""
+    return cache_folder() / kind
+
+
 def _place(kind: str, key: str) -> Path:
-    return cache_folder() / kind / f"{key}.json"
+    return folder_of(kind) / f"{key}.json"
 
 
 def _prune(folder: Path) -> None:

@@ -61,10 +61,15 @@ def started_rank() -> int:
 
 def speaks_here() -> bool:
     """Whether this process tells what all on this machine have met: another machine may have met something else."""
-    return int(os.environ.get("LOCAL_RANK", "0")) == 0
+    return started_local_rank() == 0
 
 
 def is_started() -> bool:
     """Whether `accelerate launch`, torchrun or the like has started this process: then it starts none itself."""
     by_name = "TORCHELASTIC_RUN_ID" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ
     return by_name or started_processes() > 1
+
+
+def started_local_rank() -> int:
+    """Which of those on this node."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
