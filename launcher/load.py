@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import logging
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-from accelerate.utils import set_seed
+from accelerate.utils import gather_object, set_seed
 
+from launcher import cache
 from launcher.build import Parts, change_model
-from launcher.data import Examples, RawData, read_data, tokenise
+from launcher.data import Examples, Lengths
 from launcher.errors import DataError
-from launcher.model import apply_labels, length_limit, load_config, load_model, load_tokenizer
+from launcher.model import apply_labels, fetch_weights, length_limit, load_config, load_model, load_tokenizer
+from launcher.once_per_node import once_per_node
 from launcher.plan import Plan
-from launcher.units import count, format_seconds
+from launcher.prepare import asked_key, prepare
+from launcher.units import count
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -46,21 +48,42 @@ def load_parts(plan: Plan) -> Parts:
 
 
 def load_data(plan: Plan) -> Loaded:
-    """Reads and tokenises."""
+    """Reads and tokenises on one process of the node, and again only where something has changed."""
     recipe = plan.recipe
-    raw = read_data(recipe)
-    held = 0 if raw.validation is None else len(raw.validation.values)
-    log.info("data: %s to train on, %s to validate", count(len(raw.train.values), "example"), f"{held:,}")
-    for note in raw.notes:
+    with once_per_node(asked_key(plan)) as turn:
+        config = load_config(recipe)
+        tokenizer = load_tokenizer(recipe, config)
+        limit = length_limit(config, tokenizer)
+        bounds = [bound for bound in (plan.settings.max_length, limit) if bound is not None]
+        data = prepare(plan, config, tokenizer, min(bounds) if bounds else None, turn)
+    held = 0 if data.held is None else len(data.held)
+    log.info("data: %s to train on, %s to validate", count(len(data.train), "example"), f"{held:,}")
+    for note in data.notes:
         log.warning("data: %s", note)
-    config = load_config(recipe)
-    tokenizer = load_tokenizer(recipe, config)
-    labels = apply_labels(config, recipe.task, raw.labels)
+    labels = apply_labels(config, recipe.task, data.labels)
     if labels:
         log.info("%s: %s", count(len(labels), "label"), ", ".join(labels[:20]) + (" ..." if labels[20:] else ""))
-    limit = length_limit(config, tokenizer)
-    train, validation = _tokenise(plan, raw, labels, tokenizer, limit)
-    return Loaded(config, tokenizer, labels, train, validation, limit)
+    _note_lengths(plan, data.train.lengths, limit)
+    return Loaded(config, tokenizer, labels, data.train, data.held, limit)
+
+
+def fetch_model(plan: Plan) -> None:
+    """A hub's weights come onto the node by one process; the others then find them in the cache."""
+    model = plan.recipe.model
+    with once_per_node(cache.fingerprint(weights=model.source, revision=model.revision)) as turn:
+        fetch_weights(plan.recipe)
+        turn.answer = "fetched"
+
+
+def check_agreement(loaded: Loaded) -> None:
+    """DataError where the processes, which have met, hold different examples: they would train on a mix of both."""
+    digest = hashlib.sha256(repr(loaded.labels).encode())
+    for examples in (loaded.train, loaded.held):
+        if examples is not None:
+            digest.update(examples.lengths.used.tobytes() + examples.lengths.full.tobytes())
+    if len(set(gather_object([digest.hexdigest()]))) > 1:
+        problem = "the processes have read different examples: the data changed as they started"
+        raise DataError("data", [f"{problem}; start again"])
 
 
 def make_parts(plan: Plan, loaded: Loaded, make_model: Callable[[Recipe, PretrainedConfig], PreTrainedModel]) -> Parts:
@@ -73,39 +96,12 @@ def make_parts(plan: Plan, loaded: Loaded, make_model: Callable[[Recipe, Pretrai
     return Parts(model, loaded.tokenizer, loaded.labels, loaded.train, loaded.held, loaded.length_limit)
 
 
-def _tokenise(
-    plan: Plan, raw: RawData, labels: tuple[str, ...], tokenizer: PreTrainedTokenizerBase, limit: int | None
-) -> tuple[Examples, Examples | None]:
-    start = time.perf_counter()
-    wanted = plan.settings.max_length
-    bounds = [bound for bound in (wanted, limit) if bound is not None]
-    cut = min(bounds) if bounds else None
-    task = plan.recipe.task
-    train = _with_tokens(tokenise(raw.train, task, labels, tokenizer, cut), raw.train.source)
-    held = None
-    if raw.validation is not None:
-        held = _with_tokens(tokenise(raw.validation, task, labels, tokenizer, cut), raw.validation.source)
-    seconds = time.perf_counter() - start
-    if plan.settings.fast_tokenizer and not tokenizer.is_fast:
-        speed = (len(train) + (len(held) if held else 0)) / seconds
-        log.warning("fast_tokenizer: this model has only a slow one: %s, %.0f texts/s", format_seconds(seconds), speed)
+def _note_lengths(plan: Plan, lengths: Lengths, limit: int | None) -> None:
     most = math.ceil(plan.recipe.training.batch_size / plan.processes)
     for strategy in plan.strategies:
-        for note in strategy.notes_on_lengths(train.lengths, most):
+        for note in strategy.notes_on_lengths(lengths, most):
             log.info("%s: %s", strategy.key, note)
-    longer = int((train.lengths.full > train.lengths.used).sum())
+    longer = int((lengths.full > lengths.used).sum())
+    wanted = plan.settings.max_length
     if longer and limit is not None and (wanted is None or wanted > limit):
         log.warning("%s cut to the %d tokens that the model can read", count(longer, "text"), limit)
-    return train, held
-
-
-def _with_tokens(examples: Examples, source: str) -> Examples:
-    """Without the texts of which the tokenizer leaves nothing, not even special tokens: no model reads those."""
-    keep = np.flatnonzero(examples.lengths.used)
-    lost = len(examples) - len(keep)
-    if not len(keep):
-        raise DataError(source, ["the tokenizer leaves nothing of any text; is it that of another language?"])
-    if not lost:
-        return examples
-    log.warning("data: %s of %s dropped: no tokens", count(lost, "text"), f"{len(examples):,}")
-    return examples.take(keep)

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 MOST_LETTERS_IN_A_CELL = 2**31 - 1  # the csv module stops at 131,072, and texts are longer
+_AS_HUB_ID = "no such file or folder here; as a Hub id: "
 
 
 def load_table(source: DataSource, data: Data, split: str) -> Dataset:
     """All rows of a source; DataError names the file and what is wrong with it."""
     import datasets
 
-    datasets.disable_progress_bars()
-    datasets.logging.set_verbosity(logging.CRITICAL)  # what it has to say of an error is told below
+    _quiet()
     if source.format == "text_folders":
         return _text_folders(source, data)
     if source.files and not any(path.stat().st_size for path in source.files):
@@ -36,8 +36,26 @@ def load_table(source: DataSource, data: Data, split: str) -> Dataset:
         return _read_files(source, data)
     except Exception as error:  # datasets wraps whatever a reader raises; the person needs the innermost reason
         broken = _broken_json(source, data) if source.format in ("json", "jsonl") else None
-        what = "no such file or folder here; as a Hub id: " if source.format == "hub" else ""
+        what = _AS_HUB_ID if source.format == "hub" else ""
         raise DataError(source.place, [broken or what + _reason(error, data)]) from error
+
+
+def hub_version(source: DataSource, data: Data) -> str:
+    """Which state of a hub's data set `load_table` would read now; DataError where there is none."""
+    import datasets
+
+    _quiet()
+    try:
+        return str(datasets.load_dataset_builder(source.place, data.subset).cache_dir)  # ends in the commit
+    except Exception as error:  # as above
+        raise DataError(source.place, [_AS_HUB_ID + _reason(error, data)]) from error
+
+
+def _quiet() -> None:
+    import datasets
+
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(logging.CRITICAL)  # what it has to say of an error is told in a DataError
 
 
 def _read_files(source: DataSource, data: Data) -> Dataset:

@@ -14,7 +14,10 @@ _STATUS = Path("/proc/self/status")
 
 
 class MemoryMeter:
-    """Phases follow one another; a phase entered again keeps its larger peak. Bytes, of this process."""
+    """Phases follow one another; a phase entered again keeps its larger peak. Bytes, of this process.
+
+    The first one's peak is that since the process started: what came before it stands nowhere else.
+    """
 
     def __init__(self, device: torch.device, card: SimulatedCard | None = None) -> None:
         self.device, self.card = device, card
@@ -27,7 +30,8 @@ class MemoryMeter:
             before = self.peaks.get(self.phase, {})
             self.peaks[self.phase] = {name: max(size, before.get(name, 0)) for name, size in self._read().items()}
         self.phase = phase
-        self._reset()
+        if self.peaks:
+            self._reset()
 
     def now(self) -> int:
         """Peak of the running phase so far: allocated on a card, tensors on a simulated one, else resident."""

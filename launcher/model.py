@@ -7,11 +7,12 @@ import logging
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.errors import ModelError
 from launcher.recipe import Recipe
-from launcher.sources import resolve
+from launcher.sources import resolve, stamp
 from launcher.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -78,6 +79,36 @@ def load_tokenizer(recipe: Recipe, config: PretrainedConfig) -> PreTrainedTokeni
     # Decoders find a text's last token by the padding id in their config.
     config.pad_token_id = tokenizer.pad_token_id
     return tokenizer
+
+
+def model_version(recipe: Recipe) -> list[object]:
+    """Which state of config and tokenizer was loaded: a hub's commit, or what a folder's files look like now."""
+    from huggingface_hub import try_to_load_from_cache
+
+    kind, place = resolve(recipe.model.source, recipe.base)
+    if kind == "path":
+        return [stamp(file) for file in sorted(Path(place).iterdir())]
+    config = try_to_load_from_cache(place, "config.json", revision=recipe.model.revision or "main")
+    assert isinstance(config, str), "asked before the config was loaded"
+    return [Path(config).parent.name]
+
+
+def fetch_weights(recipe: Recipe) -> None:
+    """Downloads what `load_model` would of a hub's model; not by it, for processes may talk while they load."""
+    from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME
+    from transformers.utils.hub import cached_file, get_checkpoint_shard_files
+
+    place = recipe.model.source
+    revision = recipe.model.revision or "main"
+    try:
+        for name in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME):
+            found = cached_file(place, name, revision=revision, _raise_exceptions_for_missing_entries=False)
+            if found is not None:
+                if name.endswith(".index.json"):
+                    get_checkpoint_shard_files(place, found, revision=revision)  # type: ignore[no-untyped-call]
+                return
+    except Exception as error:  # as in _load
+        raise ModelError(recipe.model.source, [f"its weights: {_reason(error)}"]) from error
 
 
 def load_model(recipe: Recipe, config: PretrainedConfig) -> PreTrainedModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from launcher.errors import MemoryExceededError
 from launcher.fit import fit
 from launcher.forms import Form
 from launcher.job import Job
-from launcher.load import load_parts
+from launcher.load import Loaded, check_agreement, fetch_model, load_data, make_parts
+from launcher.machine import started_rank
 from launcher.meter import MemoryMeter
+from launcher.model import load_model
 from launcher.out_of_memory import memory_exceeded
 from launcher.plan import Plan, make_plan
 from launcher.planner.proposal import Proposal
-from launcher.processes import start_form
+from launcher.processes import check_start, start_form
 from launcher.records import new_run_folder, versions, write_json
 from launcher.run_state import Phases, Run
 from launcher.screen import Screen
@@ -36,17 +39,26 @@ def run(job: Job) -> Path:
     """From a checked recipe to a trained model; returns the run folder. Every process calls it."""
     proposal = plan_for_budget(job)
     plan = make_plan(job, proposal.chosen(), proposal.cost) if proposal is not None else make_plan(job)
-    form = start_form(plan)
-    accelerator = form.accelerator
-    screen = Screen(main=accelerator.is_main_process)
+    check_start(plan)
+    check_schedule(plan.recipe.training)
+    screen = Screen(main=started_rank() == 0)
     screen.show_logs()
     _quiet_libraries()
     for reason in plan.reasons:
         log.info("%s", reason)
+    start = time.perf_counter()
+    # Before the processes meet: those that wait then for the one that reads would give up after some minutes.
+    loaded = load_data(plan)
+    if job.model is None:
+        fetch_model(plan)
+    reading = time.perf_counter() - start
+    form = start_form(plan)
+    accelerator = form.accelerator
+    check_agreement(loaded)
     card = cap(proposal, accelerator.device) if proposal is not None else None
-    phase = Phases(MemoryMeter(accelerator.device, card))
+    phase = Phases(MemoryMeter(accelerator.device, card), {"load": reading})
     with phase("load"):
-        session = _build(plan, form, card)
+        session = _build(plan, form, loaded, card)
     _introduce(session)
     # Not before: data with mistakes in it leaves no folder behind.
     state = Run(_start_folder(plan, form, proposal), screen, phase, proposal)
@@ -62,11 +74,10 @@ def run(job: Job) -> Path:
     return state.folder
 
 
-def _build(plan: Plan, form: Form, card: SimulatedCard | None) -> Session:
+def _build(plan: Plan, form: Form, loaded: Loaded, card: SimulatedCard | None) -> Session:
     """MemoryExceededError where not even the model fits."""
-    check_schedule(plan.recipe.training)
     try:
-        session = build_session(plan, form, load_parts(plan))
+        session = build_session(plan, form, make_parts(plan, loaded, load_model))
         if card is not None:
             card.hold([*session.model.parameters(), *session.model.buffers()])
     except torch.OutOfMemoryError as error:

@@ -26,25 +26,16 @@ log = logging.getLogger(__name__)
 def start_form(plan: Plan, precision: Precision | None = None) -> Form:
     """The plan's form, its processes met; `precision` is the plan's own where none is given.
 
-    LaunchError where Accelerate's configuration contradicts the plan, or several processes were asked for and each
-    would train a model of its own.
+    LaunchError as by check_start, and where each of several processes would train a model of its own.
     """
     import torch
     from accelerate import DistributedType
 
     from launcher.forms import make_form
 
-    form = make_form(plan)
-    gpus = torch.cuda.device_count()
-    problems = [*contradictions(os.environ, plan), *world_problems(os.environ, gpus, form.key)]
-    if problems:
-        raise LaunchError("launch", problems)
-    if started_rank() == 0:
-        for note in without_effect(os.environ):
-            log.warning("%s", note)
-    settle(os.environ)
-    started = started_processes()
-    if not gpus:
+    check_start(plan)
+    form, started = make_form(plan), started_processes()
+    if not torch.cuda.device_count():
         # DeepSpeed, which Accelerate asks whether a model is one of its engines, would look for a card and warn.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
         if started > 1:
@@ -58,6 +49,24 @@ def start_form(plan: Plan, precision: Precision | None = None) -> Form:
     if accelerator.device.type == "cpu":
         _use_all_cores(accelerator)
     return form
+
+
+def check_start(plan: Plan) -> None:
+    """What can be known before anything is read: LaunchError where Accelerate's configuration contradicts the plan, or
+    the processes that were started cannot train together. What agrees is taken out of the environment.
+    """
+    import torch
+
+    from launcher.forms import make_form
+
+    gpus = torch.cuda.device_count()
+    problems = [*contradictions(os.environ, plan), *world_problems(os.environ, gpus, make_form(plan).key)]
+    if problems:
+        raise LaunchError("launch", problems)
+    if started_rank() == 0:
+        for note in without_effect(os.environ):
+            log.warning("%s", note)
+    settle(os.environ)
 
 
 def world_problems(environ: Mapping[str, str], gpus: int, form: str) -> list[str]:

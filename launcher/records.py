@@ -13,7 +13,19 @@ from typing import Any
 
 from launcher.errors import RecipeError
 
-_PACKAGES = ("frugal-launcher", "torch", "accelerate", "transformers", "datasets", "bitsandbytes", "deepspeed", "numpy")
+_PACKAGES = (
+    "frugal-launcher",
+    "torch",
+    "accelerate",
+    "transformers",
+    "tokenizers",
+    "datasets",
+    "pandas",
+    "pyarrow",
+    "bitsandbytes",
+    "deepspeed",
+    "numpy",
+)
 
 
 def new_run_folder(folder: Path, name: str) -> Path:

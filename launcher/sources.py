@@ -28,6 +28,12 @@ def resolve(source: str, base: Path) -> tuple[Kind, str]:
     raise SourceError(f"{source!r} is not there (looked in {path.parent})" + _similar(path))
 
 
+def stamp(file: Path) -> tuple[str, int, int, int]:
+    """Which file, as it is now: what it holds does not change without one of size and times (ns)."""
+    seen = file.stat()
+    return str(file), seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
+
+
 def _similar(path: Path) -> str:
     """A neighbour whose name is nearly that."""
     neighbours = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []

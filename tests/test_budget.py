@@ -90,7 +90,7 @@ def test_each_run_leaves_its_figures_for_later_plans(train):
 
 
 def test_a_budget_in_which_nothing_fits_ends_before_anything_is_loaded(recipe, monkeypatch, tmp_path):
-    monkeypatch.setattr("launcher.pipeline.load_parts", lambda plan: pytest.fail("loaded"))
+    monkeypatch.setattr("launcher.pipeline.load_data", lambda plan: pytest.fail("loaded"))
     with pytest.raises(BudgetError, match="nothing that is allowed fits on CPU"):
         run(check(recipe(memory={"budget": "900KB"})))
     assert not (tmp_path / "runs").exists()
