@@ -57,6 +57,18 @@ class LaunchError(LauncherError):
     exit_code = 2
 
 
+class CheckpointError(LauncherError):
+    """A saved training state is missing, unreadable, or not one that this training can go on from."""
+
+    exit_code = 2
+
+
+class SaveError(LauncherError):
+    """What is trained cannot be written, or what was written is not what is trained."""
+
+    exit_code = 2
+
+
 class MemoryExceededError(LauncherError):
     """The device has less memory than the run took. `overrides` start it again with smaller micro-batches."""
 

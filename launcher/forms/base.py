@@ -12,9 +12,12 @@ from launcher.errors import LaunchError
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import Tensor, nn
+    from torch.amp import GradScaler
+    from torch.nn import Parameter
     from torch.optim import Optimizer
     from transformers import PreTrainedModel
 
+    from launcher.optimizer_states import State
     from launcher.plan import Plan
     from launcher.settings import Precision
 
@@ -91,6 +94,34 @@ class Form(ABC):
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:
         """All of the model's, whole, by name, on the host; on other processes than the main one nothing."""
+
+    # What is trained, tensor by tensor: how it leaves this form whole, and how it comes into it from the host. A tensor
+    # is a parameter or a buffer of `bare`.
+
+    @abstractmethod
+    def whole_weight(self, tensor: Tensor) -> Tensor:
+        """On the main process; what the others get may be anything."""
+
+    @abstractmethod
+    def put_weight(self, tensor: Tensor, whole: Tensor) -> None:
+        """`whole` is the same on all processes."""
+
+    @abstractmethod
+    def whole_state(self, parameter: Parameter) -> State:
+        """What the optimizer remembers of it, on the main process; empty before its first step."""
+
+    @abstractmethod
+    def put_states(self, parameters: Mapping[str, Parameter], read: Callable[[str], State]) -> None:
+        """Of an optimizer without any step; those that are not in `parameters` have none.
+
+        `read` gives the state for a name, the same on all processes. CheckpointError where this form cannot hold it.
+        """
+
+    @property
+    def scaler(self) -> GradScaler | None:
+        """What scales losses in fp16."""
+        scaler: GradScaler | None = self.accelerator.scaler
+        return scaler
 
 
 def apart(accelerator: Accelerator) -> LaunchError:

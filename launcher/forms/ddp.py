@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
 from launcher.forms.base import Form, apart
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from launcher.forms.base import MakeOptimizer
+    from launcher.optimizer_states import State
     from launcher.settings import Precision
 
 
@@ -72,3 +75,30 @@ class Ddp(Form):
 
     def weights(self) -> dict[str, Tensor]:
         return self.bare.state_dict() if self.accelerator.is_main_process else {}
+
+    def whole_weight(self, tensor: Tensor) -> Tensor:
+        return tensor.detach()
+
+    def put_weight(self, tensor: Tensor, whole: Tensor) -> None:
+        tensor.detach().copy_(whole)
+
+    def whole_state(self, parameter: Parameter) -> State:
+        state: State = self.plain_optimizer.state.get(parameter, {})
+        return state
+
+    def put_states(self, parameters: Mapping[str, Parameter], read: Callable[[str], State]) -> None:
+        groups = self.plain_optimizer.param_groups
+        numbers = {parameter: number for number, parameter in enumerate(chain(*(group["params"] for group in groups)))}
+        states = {
+            numbers[parameter]: {key: self._placed(parameter, value) for key, value in read(name).items()}
+            for name, parameter in parameters.items()
+        }
+        # By torch's own word, which an optimizer may have changed: it knows on which device what belongs.
+        now = self.plain_optimizer.state_dict()["param_groups"]
+        self.plain_optimizer.load_state_dict({"state": states, "param_groups": now})
+
+    def _placed(self, parameter: Parameter, value: Tensor | int | float) -> Tensor | int | float:
+        """Of a state that was read; a copy where the optimizer would go on in the file's own memory."""
+        if isinstance(value, int | float) or parameter.device.type != "cpu":
+            return value
+        return value.clone()

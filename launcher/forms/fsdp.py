@@ -17,10 +17,12 @@ from launcher.model_parts import layer_classes
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import Tensor
+    from torch.distributed.tensor import DTensor
     from torch.nn import Parameter
     from transformers import PreTrainedModel
 
     from launcher.forms.base import MakeOptimizer
+    from launcher.optimizer_states import State
     from launcher.settings import Precision
 
 
@@ -105,3 +107,41 @@ class Fsdp(Ddp):
 
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         return dict(get_model_state_dict(self.model, options=options))  # type: ignore[arg-type]
+
+    def whole_weight(self, tensor: Tensor) -> Tensor:
+        return self._whole(tensor.detach())
+
+    def put_weight(self, tensor: Tensor, whole: Tensor) -> None:
+        from torch.distributed.tensor import DTensor
+
+        target = tensor.detach()
+        if isinstance(target, DTensor):
+            target.to_local().copy_(_own_part(target, whole).to_local())
+        else:
+            target.copy_(whole)
+
+    def whole_state(self, parameter: Parameter) -> State:
+        state = super().whole_state(parameter)
+        return {key: value if isinstance(value, int | float) else self._whole(value) for key, value in state.items()}
+
+    def _placed(self, parameter: Parameter, value: Tensor | int | float) -> Tensor | int | float:
+        if isinstance(value, int | float) or value.shape != parameter.shape:
+            return super()._placed(parameter, value)
+        return _own_part(parameter, value)
+
+    def _whole(self, tensor: Tensor) -> Tensor:
+        """Gathered on the card, one at a time: shards that are offloaded visit it."""
+        from torch.distributed.tensor import DTensor
+
+        if not isinstance(tensor, DTensor):
+            return tensor
+        here: DTensor = tensor.to(self.accelerator.device)  # type: ignore[assignment]
+        return here.full_tensor()
+
+
+def _own_part(like: Tensor, whole: Tensor) -> DTensor:
+    """This process's part of `whole`, cut as `like` is; nothing is sent."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(like, DTensor)
+    return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from launcher.deepspeed_config import deepspeed_config
-from launcher.errors import LaunchError, RecipeError
+from launcher.errors import CheckpointError, LaunchError, RecipeError
+from launcher.forms import zero_states
 from launcher.forms.base import Form
 from launcher.forms.meeting import meet_alone, meet_on_cpu
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import Tensor
+    from torch.amp import GradScaler
+    from torch.nn import Parameter
     from transformers import PreTrainedModel
 
     from launcher.forms.base import MakeOptimizer
+    from launcher.optimizer_states import State
     from launcher.settings import Precision
 
 
@@ -90,3 +95,27 @@ class Zero(Form):
         if self.plan.settings.form_options["stage"] == 3:
             return self.accelerator.get_state_dict(self.model) or {}
         return self.bare.state_dict() if self.accelerator.is_main_process else {}
+
+    def whole_weight(self, tensor: Tensor) -> Tensor:
+        return zero_states.whole_weight(tensor)
+
+    def put_weight(self, tensor: Tensor, whole: Tensor) -> None:
+        zero_states.put_weight(tensor, whole, is_main=self.accelerator.is_main_process)
+
+    def whole_state(self, parameter: Parameter) -> State:
+        return zero_states.whole_state(self._sharded(), parameter)
+
+    def put_states(self, parameters: Mapping[str, Parameter], read: Callable[[str], State]) -> None:
+        zero_states.put_states(self._sharded(), parameters, read)
+
+    def _sharded(self) -> Any:
+        """DeepSpeed's optimizer; CheckpointError where its states are not in any memory."""
+        if self.plan.settings.form_options["nvme"] is not None:
+            problem = "states that are offloaded to NVMe cannot be saved or loaded yet"
+            raise CheckpointError("training state", [f"{problem}; leave strategies.zero.nvme out"])
+        return self.engine.optimizer
+
+    @property
+    def scaler(self) -> GradScaler | None:
+        scaler: GradScaler | None = self.engine.optimizer.torch_autocast_gradscaler
+        return scaler
