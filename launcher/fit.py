@@ -5,21 +5,23 @@ from __future__ import annotations
 import logging
 import math
 import time
+from dataclasses import asdict
 
 import numpy as np
 
 from launcher.batches import Update, padding_share
 from launcher.build import Session
 from launcher.evaluate import evaluate
-from launcher.export import save_model
+from launcher.export import save_model, try_save
 from launcher.run_state import Run
 from launcher.train import UpdateResult, rehearse, train_update
+from launcher.units import format_bytes, format_seconds
 
 log = logging.getLogger(__name__)
 
 
 def fit(session: Session, run: Run) -> None:
-    """Ends with the weights to keep in RUN/model."""
+    """Ends with the weights to keep in RUN/model; SaveError in the first minute where they could not be kept."""
     session.set_train_mode()
     total = session.total_updates
     with run.screen.bar("training", total) as bar:
@@ -31,12 +33,27 @@ def fit(session: Session, run: Run) -> None:
             bar.advance(facts)
             if number == 1:
                 rehearse(session)
+                _try_save(session, run)
             if session.validation is not None and _is_due(session, number):
                 _evaluate(session, run, number)
     if session.plan.recipe.training.keep_best is None:
-        with run.phase("save"):
-            save_model(session, run.folder / "model", run.evaluation, total)
-            run.kept_update = total
+        _save(session, run, total)
+
+
+def _try_save(session: Session, run: Run) -> None:
+    """While little is lost yet."""
+    with run.phase("save"):
+        cost = try_save(session, run.folder)
+    run.record(kind="save_trial", **asdict(cost))
+    log.info("a save was tried: %s of weights in %s", format_bytes(cost.bytes), format_seconds(cost.seconds))
+
+
+def _save(session: Session, run: Run, number: int) -> None:
+    """The model after this update is the one to keep."""
+    with run.phase("save"):
+        cost = save_model(session, run.folder / "model", run.evaluation, number)
+    run.kept_update = number
+    run.record(kind="save", update=number, **asdict(cost))
 
 
 def _is_due(session: Session, number: int) -> bool:
@@ -87,9 +104,8 @@ def _evaluate(session: Session, run: Run, number: int) -> None:
         run.evaluation = evaluation
         return
     if run.evaluation is None or _is_better(session, evaluation.metrics[metric], run.evaluation.metrics[metric]):
-        run.evaluation, run.kept_update = evaluation, number
-        with run.phase("save"):
-            save_model(session, run.folder / "model", evaluation, number)
+        run.evaluation = evaluation
+        _save(session, run, number)
 
 
 def _is_better(session: Session, new: float, best: float) -> bool:

@@ -12,6 +12,7 @@ from accelerate.utils import broadcast_object_list
 
 from launcher.budget import cap, plan_for_budget
 from launcher.build import Session, build_session, check_schedule, warmup_updates
+from launcher.disk import writing
 from launcher.errors import MemoryExceededError
 from launcher.fit import fit
 from launcher.forms import Form
@@ -30,6 +31,7 @@ from launcher.screen import Screen
 from launcher.shards import elements
 from launcher.simulated_card import SimulatedCard
 from launcher.summary import report
+from launcher.together import together
 from launcher.units import count
 
 log = logging.getLogger(__name__)
@@ -112,14 +114,16 @@ def _start_folder(plan: Plan, form: Form, proposal: Proposal | None) -> Path:
     """Made by the main process, known to all, with what is decided so far in it."""
     place: list[Path | None] = [None]
     accelerator = form.accelerator
-    if accelerator.is_main_process:
-        folder = new_run_folder(Path(plan.recipe.output.folder), plan.recipe.name)
-        write_json(folder / "recipe.json", plan.recipe.model_dump(mode="json"))
-        write_json(folder / "plan.json", plan.as_json() | {"budget": proposal.as_json() if proposal else None})
-        write_json(folder / "versions.json", versions())
-        for name, content in form.records().items():
-            write_json(folder / name, content)
-        place = [folder]
+    with together(accelerator):
+        if accelerator.is_main_process:
+            folder = new_run_folder(Path(plan.recipe.output.folder), plan.recipe.name)
+            with writing(folder, 0):
+                write_json(folder / "recipe.json", plan.recipe.model_dump(mode="json"))
+                write_json(folder / "plan.json", plan.as_json() | {"budget": proposal.as_json() if proposal else None})
+                write_json(folder / "versions.json", versions())
+                for name, content in form.records().items():
+                    write_json(folder / name, content)
+            place = [folder]
     if accelerator.num_processes > 1:
         broadcast_object_list(place)
     assert place[0] is not None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.disk import writing
 from launcher.meter import MemoryMeter
 from launcher.planner.proposal import Proposal
 from launcher.records import append_line
@@ -63,6 +64,7 @@ class Run:
             self.totals[name] = self.totals.get(name, 0.0) + amount
 
     def record(self, **facts: Any) -> None:
-        """One line of metrics.jsonl."""
+        """One line of metrics.jsonl; SaveError on the main process, which ends the others with it."""
         if self.screen.main:
-            append_line(self.folder / "metrics.jsonl", facts)
+            with writing(self.folder, 0):
+                append_line(self.folder / "metrics.jsonl", facts)

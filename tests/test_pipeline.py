@@ -57,6 +57,15 @@ def test_every_update_is_recorded_with_what_it_learned_and_took(train):
     assert [record["micro_batches"] for record in updates] == [4, 3]
 
 
+def test_what_each_save_took_is_recorded(train):
+    folder = train()
+    size = (folder / "model" / "model.safetensors").stat().st_size
+    for record in (*records(folder, "save_trial"), *records(folder, "save")):
+        assert 0 < size - record["bytes"] < 10_000  # the file's header
+        assert record["seconds"] > 0
+    assert [record["update"] for record in records(folder, "save")] == [2]
+
+
 def test_the_folder_holds_recipe_plan_versions_and_results(train):
     folder = train(data=HELD, memory={"budget": "1TB"})
     recipe, plan, versions, results = (
