@@ -197,7 +197,9 @@ def build(recipe: Callable[..., Path]) -> Iterator[Callable[..., Any]]:
 def forget_forms() -> None:
     """As in a new process: Accelerate and the forms leave their choice in shared state and in the environment."""
     from accelerate.state import AcceleratorState
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
+    unset_hf_deepspeed_config()
     AcceleratorState._reset_state(reset_partial_state=True)
     for name in ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP"):
         os.environ.pop(name, None)

@@ -41,8 +41,11 @@ def fake_processes(plan: Plan, watchers: list[Pausing], *, on_card: bool) -> Ite
         raise ForecastError("forecast", [f"{form} with offload to the host's memory cannot be followed yet"])
     # Where a form would meet others by gloo, the group is there already.
     world = {"RANK": "0", "WORLD_SIZE": str(plan.processes), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    # Accelerate would set the threads of a CPU's processes where nobody has said their number.
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(torch.get_num_threads())}
     with ExitStack() as stack:
-        stack.enter_context(patch.dict(os.environ, world | {"MASTER_PORT": "0", "ACCELERATE_USE_CPU": "true"}))
+        told = world | threads | {"MASTER_PORT": "0", "ACCELERATE_USE_CPU": "true"}
+        stack.enter_context(patch.dict(os.environ, told))
         _meet(plan.processes, stack)
         for name in ("_verify_param_shape_across_processes", "_sync_module_states"):
             stack.enter_context(patch(f"torch.nn.parallel.distributed.{name}", lambda *_, **__: None))
@@ -63,14 +66,18 @@ def _meet(processes: int, stack: ExitStack) -> None:
 
 @contextmanager
 def _forgetful_deepspeed() -> Iterator[None]:
-    """DeepSpeed keeps the groups that it has met, by name, for as long as a process lives."""
+    """DeepSpeed keeps the groups that it has met, by name, for as long as a process lives, and transformers its config:
+    the next model would be sharded as it is made.
+    """
     from deepspeed.comm import comm
     from deepspeed.utils import groups
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
     before = [(module, copy.copy(vars(module))) for module in (groups, comm)]
     try:
         yield
     finally:
+        unset_hf_deepspeed_config()  # type: ignore[no-untyped-call]
         for module, content in before:
             vars(module).update(content)
 
@@ -100,6 +107,8 @@ def _follow_fsdp(processes: int, watchers: list[Pausing], stack: ExitStack) -> N
 def _follow_zero(stack: ExitStack) -> None:
     # The model is where it belongs; fake tensors cannot be moved in place.
     stack.enter_context(patch("torch.nn.Module.to", lambda module, *_, **__: module))
+    # Stage 3 puts a linear product of its own in the place of torch's, and leaves it there.
+    stack.enter_context(patch("torch.nn.functional.linear", nn.functional.linear))
     for stage in ("stage_1_and_2", "stage3"):
         # Of a gradient's size only whether it is a number decides what happens.
         stack.enter_context(patch(f"deepspeed.runtime.zero.{stage}.is_invalid_grad_norm", lambda _: False))

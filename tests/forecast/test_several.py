@@ -87,12 +87,13 @@ def held(path, processes):
     """Bytes between two updates."""
     forget_forms()
     plan = make_plan(check(path, processes=processes))
-    with fake_run(plan, load_data(plan), CPU, with_work=False) as run:
-        for _ in range(2):
-            run.update(worst_update(run.session))
-        found = sum(event.size for event in run.tracker.events)
-    forget_forms()
-    return found
+    try:
+        with fake_run(plan, load_data(plan), CPU, with_work=False) as run:
+            for _ in range(2):
+                run.update(worst_update(run.session))
+            return sum(event.size for event in run.tracker.events)
+    finally:
+        forget_forms()
 
 
 @pytest.mark.launch
@@ -115,6 +116,13 @@ def test_the_shards_that_one_of_two_processes_holds_are_forecast(folder, real, n
 def test_states_shrink_with_the_processes(folder, name):
     of_two, of_eight = (trace(folder / f"{name}.yaml", processes).phases["forward"].rows for processes in (2, 8))
     assert of_eight["optimizer"] == pytest.approx(of_two["optimizer"] / 4, rel=0.05)
+
+
+def test_what_comes_after_zero_3_is_whole_again(folder):
+    """transformers would go on making models in shards for as long as it finds DeepSpeed's configuration."""
+    before = trace(folder / "ddp.yaml", 1).peak
+    trace(folder / "zero_3.yaml", 2)
+    assert trace(folder / "ddp.yaml", 1).peak == before
 
 
 def test_one_thousand_processes_are_forecast_as_two(folder):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from launcher import written_model
-from launcher.cli import worker
+from launcher import cli, written_model
+from launcher.errors import LauncherError
 from launcher.machine import started_rank
 
 
@@ -26,6 +26,12 @@ def damage(file: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "trial":
         written_model.flush = damage
-    code = worker(sys.argv[2:])
-    Path(f"code-{started_rank()}").write_text(str(code), encoding="utf-8")
-    sys.exit(code)
+    # Before it is told: one that is not the first to tell it waits, and is ended by its launcher meanwhile.
+    tell = cli.tell
+
+    def remember(error: LauncherError) -> int:
+        Path(f"code-{started_rank()}").write_text(str(error.exit_code), encoding="utf-8")
+        return tell(error)
+
+    cli.tell = remember
+    sys.exit(cli.worker(sys.argv[2:]))
