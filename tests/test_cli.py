@@ -19,7 +19,7 @@ class AskedError(Exception):
 def test_a_forecast_is_judged_by_the_card_that_it_is_for(recipe, monkeypatch, card, error):
     """One trains in fp16, the other returns NaN, and what the CPU that forecasts can do does not matter."""
 
-    def made(path, overrides, device):
+    def made(path, overrides, device, processes):
         assert device == find_device(card)
         raise AskedError
 
