@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launcher.records import versions
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 MOST_ENTRIES = 2000  # a measurement takes some 30 KB
 
@@ -37,15 +40,20 @@ def read(kind: str, key: str) -> Any:
         return None
 
 
+def lock_of(kind: str, key: str) -> FileLock:
+    """Not taken yet; it goes with its process, however that ends. OSError where its folder cannot be made."""
+    from filelock import FileLock
+
+    place = folder_of(kind) / f"{key}.lock"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(place)
+
+
 @contextmanager
 def alone(kind: str, key: str) -> Iterator[None]:
     """One process at a time; the next finds what the first has written. Without a folder to write to all go ahead."""
-    from filelock import FileLock
-
-    place = _place(kind, key).with_suffix(".lock")
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(place)
+        lock = lock_of(kind, key)
         lock.acquire()
     except OSError:
         yield

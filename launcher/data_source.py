@@ -7,9 +7,12 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from launcher.sources import SourceError, resolve
+
+if TYPE_CHECKING:
+    from launcher.recipe import Data
 
 Format = Literal["csv", "tsv", "json", "jsonl", "parquet", "text_folders", "hub"]
 _ENDINGS: dict[str, Format] = {
@@ -38,6 +41,14 @@ def find_data(source: str, base: Path) -> DataSource:
         return DataSource("hub", place, ())
     path = Path(place)
     return _find_folder(source, path) if path.is_dir() else DataSource(_format(source, path), place, (path,))
+
+
+def sources_of(data: Data, base: Path) -> list[DataSource]:
+    """What is read: the training data, and the validation data where that is of its own. SourceError as find_data."""
+    places = [data.train]
+    if data.validation is not None and data.validation.file is not None:
+        places.append(data.validation.file)
+    return [find_data(place, base) for place in places]
 
 
 def _find_folder(source: str, folder: Path) -> DataSource:

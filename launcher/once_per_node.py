@@ -11,13 +11,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from launcher import cache
 from launcher.machine import started_local_rank
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +50,7 @@ def once_per_node(key: str) -> Iterator[Turn]:
     name = f"{key}.{platform.node()}"
     turn = Turn()
     try:
-        place = cache.folder_of("turns") / f"{name}.lock"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(place)
+        lock = cache.lock_of("turns", name)
         if started_local_rank() > 0:
             turn.answer = _told(lock, name)
         elif _take(lock):

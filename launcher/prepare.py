@@ -10,7 +10,7 @@ import numpy as np
 
 from launcher import cache
 from launcher.data import Examples, read_data, tokenise
-from launcher.data_source import DataSource, find_data
+from launcher.data_source import DataSource, sources_of
 from launcher.errors import DataError
 from launcher.kept_examples import Prepared, keep_examples, read_examples
 from launcher.load_table import hub_version
@@ -73,11 +73,8 @@ def _key(plan: Plan, config: PretrainedConfig, cut: int | None) -> str:
 
 
 def _sources(recipe: Recipe) -> list[DataSource]:
-    places = [recipe.data.train]
-    if recipe.data.validation is not None and recipe.data.validation.file is not None:
-        places.append(recipe.data.validation.file)
     try:
-        return [find_data(place, recipe.base) for place in places]
+        return sources_of(recipe.data, recipe.base)
     except SourceError as error:
         raise DataError("data", [str(error)]) from None  # it was there when the recipe was checked
 

@@ -38,9 +38,6 @@ def start_form(plan: Plan, precision: Precision | None = None) -> Form:
     if not torch.cuda.device_count():
         # DeepSpeed, which Accelerate asks whether a model is one of its engines, would look for a card and warn.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-        if started > 1:
-            # With this Accelerate joins processes of its GPU launcher by gloo, and averages their gradients.
-            os.environ["ACCELERATE_USE_CPU"] = "true"
     accelerator = form.start(precision or plan.settings.precision)
     if accelerator.num_processes != started:
         raise LaunchError("launch", [f"{started} processes were started, each sees {accelerator.num_processes}"])
@@ -98,8 +95,11 @@ def _use_all_cores(accelerator: Accelerator) -> None:
     """`accelerate launch` sets OMP_NUM_THREADS=1 for good multi-GPU habits; on a CPU that idles the other cores."""
     import torch
 
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    share = max(1, len(os.sched_getaffinity(0)) // local) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = (
+        max(1, len(os.sched_getaffinity(0)) // started_here())
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1
+    )
     if os.environ.get("OMP_NUM_THREADS") == "1" and "ACCELERATE_MIXED_PRECISION" in os.environ and share > 1:
         torch.set_num_threads(share)
         log.info("%d threads; accelerate launch had left one", share)

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from launcher import cache as kept
 from launcher import once_per_node as turns
@@ -93,7 +94,7 @@ def test_the_others_wait_and_are_told(first):
 def test_who_works_is_waited_for_beyond_the_head_start(first, monkeypatch):
     """The head start is for one who has not come; here it has, and says what it found only when the wait is noticed."""
     process = first("long")
-    monkeypatch.setattr(turns.FileLock, "acquire", notice(turns.FileLock.acquire, lambda: end(process, "late")))
+    monkeypatch.setattr(FileLock, "acquire", notice(FileLock.acquire, lambda: end(process, "late")))
     with once_per_node("long") as turn:
         assert turn.answer == "late"
 
@@ -142,7 +143,7 @@ def test_the_word_of_an_earlier_launch_does_not_count():
 
 def test_two_runs_at_once_take_turns(first, caplog, monkeypatch):
     process = first("runs")
-    monkeypatch.setattr(turns.FileLock, "acquire", notice(turns.FileLock.acquire, lambda: end(process, "done")))
+    monkeypatch.setattr(FileLock, "acquire", notice(FileLock.acquire, lambda: end(process, "done")))
     monkeypatch.setattr(turns, "HEAD_START", 0.0)
     with caplog.at_level(logging.INFO, "launcher"), once_per_node("runs") as turn:
         assert turn.is_alone

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
 from launcher.forms.base import Form, apart
+from launcher.machine import started_processes
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -27,8 +29,12 @@ class Ddp(Form):
     is_whole: ClassVar[bool] = True
 
     def _start(self, precision: Precision) -> Accelerator:
+        import torch
         from accelerate import Accelerator
 
+        if started_processes() > 1 and not torch.cuda.device_count():
+            # With this Accelerate joins processes of its GPU launcher by gloo, and averages their gradients.
+            os.environ["ACCELERATE_USE_CPU"] = "true"
         # Precision always said here: `accelerate launch` exports its own, which would count otherwise.
         return Accelerator(mixed_precision=precision, step_scheduler_with_optimizer=False)
 
@@ -63,7 +69,7 @@ class Ddp(Form):
 
     def _step(self) -> bool:
         """Whether the scaler left the step out, because the fp16 gradient overflowed."""
-        scaler = self.accelerator.scaler
+        scaler = self.scaler
         if scaler is None:
             self.optimizer.step()
             return False

@@ -11,6 +11,7 @@ from launcher.errors import CheckpointError, LaunchError, RecipeError
 from launcher.forms import zero_states
 from launcher.forms.base import Form
 from launcher.forms.meeting import meet_alone, meet_on_cpu
+from launcher.strategies.mixed_precision import FP16_UNDER_ZERO
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -35,6 +36,8 @@ class Zero(Form):
         from accelerate import Accelerator, DeepSpeedPlugin
         from accelerate.utils import InitProcessGroupKwargs
 
+        if self.plan.settings.precision == "fp16":  # put together by the planner: `check` refuses a recipe's
+            raise LaunchError("launch", [FP16_UNDER_ZERO])
         logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
         handlers = []
         meet_alone()

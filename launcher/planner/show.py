@@ -48,10 +48,9 @@ def show_plans(screen: Screen, plans: Sequence[Proposal | BudgetError], targets:
     for (device, budget), plan in zip(targets, plans, strict=True):
         head = [device.name, format_bytes(budget)]
         if isinstance(plan, BudgetError):
-            rows.append([*head, "-", "-", "does not fit; " + plan.problems[-1]])
+            rows.append([*head, "-", "-", _why_not(plan)])
             continue
-        what = ", ".join(describe(strategy) for strategy in plan.chosen().values()) or "the recipe as it stands"
-        rows.append([*head, format_bytes(plan.total), format_seconds(plan.seconds_per_epoch), what])
+        rows.append([*head, format_bytes(plan.total), format_seconds(plan.seconds_per_epoch), _what_is_set(plan)])
     screen.table("What each would do", ["device", "budget", "memory", "time per epoch", "set by the plan"], rows)
 
 
@@ -67,14 +66,21 @@ def show_worlds(
         for (device, budget), plan in zip(targets, answers, strict=True):
             head = [f"{job.processes:,}", device.name, format_bytes(budget), _examples(job)]
             if isinstance(plan, BudgetError):
-                rows.append([*head, "-", "-", "-", "does not fit; " + plan.problems[-1]])
+                rows.append([*head, "-", "-", "-", _why_not(plan)])
                 continue
-            what = ", ".join(describe(strategy) for strategy in plan.chosen().values()) or "the recipe as it stands"
             host = format_bytes(plan.forecast.host_bytes * job.processes // job.nodes)
             times = [format_bytes(plan.total), host, format_seconds(plan.seconds_per_epoch)]
-            rows.append([*head, *times, what])
+            rows.append([*head, *times, _what_is_set(plan)])
     columns = ["GPUs", "device", "budget", "examples each", "memory each", "host", "time per epoch", "set by the plan"]
     screen.table("On so many GPUs", columns, rows)
+
+
+def _what_is_set(plan: Proposal) -> str:
+    return ", ".join(describe(strategy) for strategy in plan.chosen().values()) or "the recipe as it stands"
+
+
+def _why_not(error: BudgetError) -> str:
+    return "does not fit; " + error.problems[-1]
 
 
 def _examples(job: Job) -> str:

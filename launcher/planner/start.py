@@ -8,12 +8,13 @@ from typing import Any
 
 from launcher import cache
 from launcher.calibration import calibration_of
-from launcher.data_source import find_data
+from launcher.data_source import sources_of
 from launcher.devices import Device
 from launcher.errors import BudgetError
 from launcher.forecast.start import ask, error_from
 from launcher.job import Job
 from launcher.planner.proposal import Proposal
+from launcher.sources import stamp
 
 Target = tuple[Device, int]  # and the budget on it, bytes
 
@@ -45,14 +46,11 @@ def _read(answer: dict[str, Any]) -> Proposal | BudgetError:
 def _key(job: Job, asked: list[list[Any]]) -> str | None:
     """Of all that a plan depends on; None where that cannot be known here, as of a hub's model or data."""
     recipe = job.recipe
-    places = [recipe.data.train]
-    if recipe.data.validation is not None and recipe.data.validation.file is not None:
-        places.append(recipe.data.validation.file)
-    sources = [find_data(place, recipe.base) for place in places]
+    sources = sources_of(recipe.data, recipe.base)
     if job.model is None or any(source.format == "hub" for source in sources):
         return None
     files = [file for source in sources for file in source.files] + sorted(job.model.folder.iterdir())
-    seen = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    seen = [stamp(file) for file in files]
     shown = [asdict(calibration_of(device["name"])) for device, _ in asked]
     content = recipe.model_dump(mode="json", exclude={"name", "output"})
     world = [job.processes, job.nodes]

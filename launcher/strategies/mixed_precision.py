@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from launcher.job import Job
     from launcher.settings import Settings
 
+# DeepSpeed 0.19: loss_scale stays 1 in unscale_and_clip_grads, torch's scaler divides after it.
+FP16_UNDER_ZERO = (
+    "under ZeRO fp16's gradient would be clipped before its scale is taken back; use bf16 or strategies.fsdp"
+)
+
 
 class MixedPrecision(Strategy):
     """fp16 comes with a gradient scaler; bf16 needs none."""
@@ -28,9 +33,7 @@ class MixedPrecision(Strategy):
         able = job.device.has_bf16 if self.precision == "bf16" else job.device.has_fp16
         found = [] if able else [Problem("precision", _refusal(self.precision, job.device))]
         if self.precision == "fp16" and job.recipe.strategies.get("zero") is not None:
-            # DeepSpeed 0.19: loss_scale stays 1 in unscale_and_clip_grads, torch's scaler divides after it.
-            text = "under ZeRO fp16's gradient would be clipped before its scale is taken back; use bf16 or strategies."
-            found.append(Problem("precision", f"{text}fsdp"))
+            found.append(Problem("precision", FP16_UNDER_ZERO))
         return found
 
     def notes(self, job: Job) -> list[str]:

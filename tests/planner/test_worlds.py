@@ -13,9 +13,12 @@ from launcher.devices import NETWORK, find_device
 from launcher.errors import RecipeError
 from launcher.forecast.kernels import sent_bytes
 from launcher.planner.asked import find_gpus
+from launcher.planner.combinations import Combination
 from launcher.planner.ground import stand_on
 from launcher.planner.propose import propose
-from launcher.planner.search import search
+from launcher.planner.search import search, weigh
+from launcher.strategies.mixed_precision import FP16_UNDER_ZERO, MixedPrecision
+from launcher.strategies.zero import Zero
 from launcher.units import MIB
 from tests.planner.conftest import TWO_CORES
 
@@ -75,6 +78,16 @@ def test_zero_is_tried_only_where_nothing_fits_without(plain):
     assert not any(strategy.key == "zero" for strategy in found.option.strategies)
     ways = {one.combination.name for one in search(ground, (), MIB // 2)}
     assert {"zero (stage 1)", "zero", "zero (stage 3)"} <= ways
+
+
+def test_fp16_is_not_put_under_zero_by_the_plan_either(recipe):
+    """Each is open to the planner on a T4, and DeepSpeed would clip before it takes the scale back."""
+    card = find_device("T4")
+    ground = stand_on(check(recipe(), processes=2, target=card), card)
+    left_out: list[str] = []
+    both = Combination((MixedPrecision(precision="fp16"), Zero(stage=1)))
+    assert weigh(ground, both, 40 * MIB, left_out) is None
+    assert left_out == [f"mixed_precision (precision fp16) + zero (stage 1): {FP16_UNDER_ZERO}"]
 
 
 def test_from_one_computer_to_the_next_the_network_is_the_slowest_way(recipe):
