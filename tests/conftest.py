@@ -78,7 +78,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
-def make_tiny_model(folder: Path, padding_side: str = "right") -> Path:
+def make_tiny_model(folder: Path, padding_side: str = "right", **config: Any) -> Path:
+    """`config`: what differs from its tiny BERT."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -100,16 +101,16 @@ def make_tiny_model(folder: Path, padding_side: str = "right") -> Path:
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
     )
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(names),
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=128,
-        max_position_embeddings=64,
-        initializer_range=0.2,  # large enough that every layer's gradient is far above rounding
-    )
-    BertModel(config).save_pretrained(folder)
+    tiny: dict[str, Any] = {
+        "vocab_size": len(names),
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.2,  # large enough that every layer's gradient is far above rounding
+    }
+    BertModel(BertConfig(**tiny | config)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
